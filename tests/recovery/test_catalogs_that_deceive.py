@@ -8,11 +8,13 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from tests.recovery.lake import SCHEMA, write
 from tests.recovery.remote import RemoteLake
 from tests.services.fault_proxy import Answer, Fault, FaultProxy, Server, named
+from tests.services.lakes import driver
 from volley import (
     CatalogError,
     CommitStateUnknownError,
@@ -105,6 +107,17 @@ def test_a_stream_of_changes_sees_all_snapshots_whatever_the_mode(remote: Remote
     first, *_, last = [snapshot.snapshot_id for snapshot in remote.table().snapshots()]
     changes = IcebergTable(refs_mode).changes(first, last).to_arrow()
     assert sorted(changes["id"].to_pylist()) == [1, 2, 3]
+
+
+def test_a_commit_that_another_one_overtakes_whatever_the_mode(remote: RemoteLake, refs_mode: TableRef) -> None:
+    """pyiceberg's own next attempt looks for the snapshot that it began with, which the mode leaves out."""
+    filled(remote)
+    ours = driver(remote.config.with_properties(dict(refs_mode.properties)))
+    epoch, results = write(ours, 4, [4])
+    for number in range(2):
+        remote.table().append(pa.table({"id": [50 + number]}, schema=SCHEMA))
+    ours.commit(epoch, results)
+    assert remote.rows() == [0, 1, 2, 3, 4, 50, 51]
 
 
 def test_nothing_is_deleted_while_the_catalog_hides_snapshots(remote: RemoteLake, proxy: FaultProxy) -> None:

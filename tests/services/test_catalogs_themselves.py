@@ -178,7 +178,8 @@ class _Unknown(FaultProxy):
 def before(lake: Lake, config: IcebergSinkConfig) -> Iterator[tuple[_Unknown, IcebergSinkConfig]]:
     catalog = config.ref.catalog
     assert isinstance(catalog, OurRestCatalog)
-    with _Unknown(catalog.uri) as proxy:
+    proxy = _Unknown(catalog.uri)
+    with proxy:
         ours = replace(catalog, uri=catalog.uri.replace(_origin(catalog.uri), proxy.uri))
         yield proxy, replace(config, catalog=ours, catalog_uri=None)
 

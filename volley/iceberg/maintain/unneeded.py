@@ -26,6 +26,7 @@ from volley.errors import CatalogError, ConfigError, StorageError
 from volley.iceberg.maintain.values import OrphanFiles
 from volley.iceberg.pyiceberg_private.access import checks_itself
 from volley.iceberg.pyiceberg_private.foreign import read_metadata
+from volley.iceberg.pyiceberg_private.server_plans import check_planned_here
 from volley.iceberg.read.entries import entries_of
 from volley.iceberg.storage.errors import storage_errors
 from volley.iceberg.storage.files import ListedFile, data_folder, files_of_table, listed_files, name_of
@@ -42,7 +43,8 @@ def owns_files(table: Table) -> bool:
 
 
 def check_own_files(table: Table, what: str, done: str) -> None:
-    """Raise ConfigError if other tables may need a table's files, as its property ``gc.enabled`` says."""
+    """Raise ConfigError if other tables may need a table's files, or its catalog plans what is read of them."""
+    check_planned_here(table.io, f"the files of table {'.'.join(table.name())}")
     if not owns_files(table):
         raise ConfigError(
             f"{what} of table {'.'.join(table.name())} can't be {done}: its property gc.enabled is false, since "

@@ -38,15 +38,12 @@ __all__ = [
     "CachedMetadata",
     "GuardedCatalog",
     "check_known",
-    "check_planning",
     "check_refs",
     "check_snapshots",
     "share_metadata",
     "shared",
 ]
 
-
-_PLANNING = "scan-planning-mode"
 
 TableChanges = tuple[Table, Sequence[TableRequirement], Sequence[TableUpdate]]
 """A table, what its catalog checks, and the updates of the table's metadata."""
@@ -96,6 +93,10 @@ class GuardedCatalog(Catalog):
         """
         raise NotImplementedError
 
+    def scan_tasks(self, identifier: Identifier, request: Mapping[str, Any]) -> list[dict[str, Any]]:
+        """Return the parts of the catalog's plan of a scan, as `server_plans.scan_tasks`."""
+        raise NotImplementedError
+
     def report(self, identifier: Identifier, make: Callable[[], Mapping[str, Any]], scan: Hashable = None) -> None:
         """Let a catalog that takes reports have one, sometime; whether it arrives does not matter.
 
@@ -118,15 +119,6 @@ def check_known(table: Table) -> None:
         raise ConfigError(
             f"table {'.'.join(table.name())} can be read, but not changed from here: {reason}",
             hint="change it by the engine that made it, or copy its rows to another table",
-        )
-
-
-def check_planning(name: str, settings: Mapping[str, Any]) -> None:
-    """Raise ConfigError if a table may only be read by scans that its catalog plans: rows may be hidden from others."""
-    if str(settings.get(_PLANNING, "")).lower() == "server":
-        raise ConfigError(
-            f"the catalog has to plan the scans of table {name} (scan-planning-mode=server): Volley plans its own",
-            hint="ask who runs the catalog to let this table be planned by clients, or read it by another engine",
         )
 
 

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 from pyiceberg.catalog import TOKEN, rest
 from pyiceberg.catalog.rest.auth import AUTH_MANAGER, AuthManager, OAuth2AuthManager
@@ -45,7 +45,6 @@ from volley.iceberg.pyiceberg_private.guarded import (
     GuardedCatalog,
     TableChanges,
     check_known,
-    check_planning,
     check_snapshots,
     not_before,
 )
@@ -53,6 +52,7 @@ from volley.iceberg.pyiceberg_private.idempotency import IdempotencyKeys, KeyedA
 from volley.iceberg.pyiceberg_private.renewing import FILE_IO as RENEWING
 from volley.iceberg.pyiceberg_private.renewing import VENDED, Asking, Given, RenewingFileIO, Vended, are_vended, nearest
 from volley.iceberg.pyiceberg_private.reports import REPORTS, REPORTS_ENABLED, commit_report
+from volley.iceberg.pyiceberg_private.server_plans import Method, scan_tasks
 from volley.iceberg.pyiceberg_private.signing import FILE_IO, SIGNER, SIGNS_BY_REST
 from volley.iceberg.pyiceberg_private.sigv4 import SigningAdapter, Signs
 from volley.iceberg.pyiceberg_private.timeouts import TimeoutAdapter, with_timeouts
@@ -61,14 +61,22 @@ from volley.metrics.sender import Sender
 
 __all__ = ["TimeoutRestCatalog"]
 
+_F = TypeVar("_F", bound=Callable[..., Any])
 _UNANNOUNCED = set(rest.DEFAULT_ENDPOINTS)
 
 _SIGNS = "s3.remote-signing-enabled"
 _EXCHANGES = "token-exchange-enabled"
 _METRICS = "namespaces/{namespace}/tables/{table}/metrics"
 _reports = Sender("metrics", "report")
+
+
 # As pyiceberg does: a server may have answered a new token that is the refused one, within a second.
-_once_more: Callable[[Callable[..., Table]], Callable[..., Table]] = retry(**cast(Any, rest._RETRY_ARGS))
+def _once_more(request: _F) -> _F:
+    """Return a catalog's request that is sent again, once, with a new token where its own is refused.
+
+    As pyiceberg does: a server may have answered a new token that is the refused one, within a second.
+    """
+    return cast(_F, retry(**cast(Any, rest._RETRY_ARGS))(request))
 
 
 class TimeoutRestCatalog(GuardedCatalog, rest.RestCatalog):
@@ -123,7 +131,6 @@ class TimeoutRestCatalog(GuardedCatalog, rest.RestCatalog):
         return file_io
 
     def _response_to_table(self, identifier_tuple: Identifier, table_response: rest.TableResponse) -> Table:
-        check_planning(".".join(identifier_tuple), {**self.properties, **table_response.config})
         table: Table = super()._response_to_table(identifier_tuple, table_response)
         given = self._given(identifier_tuple, table_response)
         if type(table.io) is FsspecFileIO and (
@@ -191,6 +198,21 @@ class TimeoutRestCatalog(GuardedCatalog, rest.RestCatalog):
         check_snapshots(".".join(identifier), table.metadata)
         self._tagged.keep(table, answer, response)
         return table
+
+    def scan_tasks(self, identifier: Identifier, request: Mapping[str, Any]) -> list[dict[str, Any]]:
+        self._check_endpoint(rest.Capability.V1_SUBMIT_TABLE_SCAN_PLAN)
+        table = self.url(rest.Endpoints.load_table, prefixed=True, **self._split_identifier_for_path(identifier))
+        return scan_tasks(partial(self._ask_plan, table), ".".join(identifier), request)
+
+    @_once_more
+    def _ask_plan(self, table: str, method: Method, path: str, body: Mapping[str, Any] | None) -> dict[str, Any]:
+        response = self._session.request(method, f"{table}/{path}", json=body)
+        try:
+            response.raise_for_status()
+        except HTTPError as error:
+            _handle_non_200_response(error, {})
+        answer: dict[str, Any] = response.json() if response.content else {}
+        return answer
 
     def _check_no_view(self, identifier: str | Identifier) -> None:
         """Raise ConfigError if what is no table is a view; one that a catalog does not tell of is asked for, too."""

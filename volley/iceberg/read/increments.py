@@ -11,10 +11,11 @@ from pyiceberg.io import FileIO
 from pyiceberg.manifest import ManifestFile
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
-from pyiceberg.table.snapshots import Snapshot
+from pyiceberg.table.snapshots import Operation, Snapshot
 from pyiceberg.types import NestedField
 
 from volley.errors import SnapshotExpiredError, SnapshotNotFoundError, SnapshotRolledBackError, SourceError
+from volley.iceberg.pyiceberg_private.server_plans import check_planned_here, is_planned_by_server
 from volley.iceberg.read.changed_files import ChangedFile, ChangeSplit, change_splits
 from volley.iceberg.read.entries import (
     EntryStatus,
@@ -30,6 +31,7 @@ from volley.iceberg.read.reports import reported_plan
 from volley.iceberg.read.rows import file_task
 from volley.iceberg.read.scope import Position
 from volley.iceberg.source_config import OnChanges, OnExpired, OnRollback
+from volley.iceberg.table import TableRef
 
 __all__ = ["Increment", "Increments"]
 
@@ -80,6 +82,7 @@ class Increments:
         columns: The columns that are read; None = all.
     """
 
+    ref: TableRef
     table: Table
     head: Snapshot | None
     schema: Schema
@@ -246,10 +249,11 @@ class Increments:
 
     def _plan(self, snapshot: Snapshot, added_only: bool = False) -> list[PlannedFile]:
         columns = self.schema.fields if self.columns is None else self.columns
-        return reported_plan(self.table, snapshot, self.row_filter, self.schema, added_only, columns).files
+        return reported_plan(self.ref, self.table, snapshot, self.row_filter, self.schema, added_only, columns).files
 
     def _live_of(self, numbers: range) -> list[PlannedFile]:
         """Return the live files that were written by snapshots of these sequence numbers."""
+        check_planned_here(self._io, f"what is left of snapshots of table {self.ref.name} that have expired")
         files = [] if self.head is None else self._plan(self.head)
         return [planned for planned in files if planned.file.file_sequence_number in numbers]
 
@@ -313,6 +317,8 @@ def _by_path(files: Sequence[PlannedFile]) -> list[PlannedFile]:
 
 def _removes_rows(io: FileIO, snapshot: Snapshot) -> bool:
     """Return True if a snapshot removed data files or added delete files."""
+    if is_planned_by_server(io):
+        return snapshot.summary is None or snapshot.summary.operation != Operation.APPEND
     return any(_has(io, manifest, snapshot) for manifest in own_manifests(io, snapshot))
 
 

@@ -232,7 +232,7 @@ class IcebergReader(Reader):
         filtered = self.table_schema, self.row_filter
         head = head_snapshot(table, config)
         increments = Increments(
-            table, head, *filtered, config.changes, config.on_expired, config.keys, config.on_rollback
+            config.ref, table, head, *filtered, config.changes, config.on_expired, config.keys, config.on_rollback
         )
         return replace(increments, columns=self.rows.rows.schema.fields)
 

@@ -14,12 +14,15 @@ from pyiceberg.types import NestedField
 
 from volley.iceberg.pyiceberg_private.guarded import GuardedCatalog
 from volley.iceberg.pyiceberg_private.reports import scan_report
-from volley.iceberg.read.planning import Plan, plan
+from volley.iceberg.read.asked import plan_scan
+from volley.iceberg.read.planning import Plan
+from volley.iceberg.table import TableRef
 
 __all__ = ["reported_plan"]
 
 
 def reported_plan(
+    ref: TableRef,
     table: Table,
     snapshot: Snapshot,
     row_filter: BooleanExpression,
@@ -27,17 +30,18 @@ def reported_plan(
     added_only: bool,
     fields: Iterable[NestedField],
 ) -> Plan:
-    """Return the plan of a scan, as `plan` does, and report it.
+    """Return the plan of a scan, as `plan_scan` does, and report it.
 
     Args:
         fields: The columns that are read.
     """
+    read = tuple(fields)
     began = time.perf_counter()
-    planned = plan(table.io, table.metadata, snapshot, row_filter, schema, added_only)
+    planned = plan_scan(ref, table, snapshot, row_filter, schema, added_only, read)
     seconds = time.perf_counter() - began
     catalog = table.catalog
     if isinstance(catalog, GuardedCatalog) and catalog.takes_reports:
-        names = {field.field_id: field.name for field in fields}
+        names = {field.field_id: field.name for field in read}
         told = snapshot.snapshot_id, row_filter, schema.schema_id, names, *_numbers(planned), seconds
         make = partial(scan_report, ".".join(table.name()), *told)
         catalog.report(table.name(), make, (snapshot.snapshot_id, row_filter, added_only, frozenset(names)))

@@ -24,7 +24,7 @@ from volley.errors import StorageError
 from volley.formats.parquet import OpenParquet
 from volley.iceberg.read.data_files import OpenDataFile, check_format, open_data_file
 from volley.iceberg.read.delete_files import Mask, columns_of, deleted_by_position, equal_positions
-from volley.iceberg.read.entries import Content, FileEntry, PlannedFile
+from volley.iceberg.read.entries import Content, FileEntry, PlannedFile, Residual
 from volley.iceberg.read.pruning import Predicate, file_predicate
 from volley.iceberg.read.skipping import Positions, matching_parts
 from volley.iceberg.schema.mapping import mapped_fields
@@ -47,6 +47,7 @@ class FileTask:
         constants: The values of the columns that its partition determines, by field id.
         keys: The columns that each equality-delete file compares, by its path.
         part: The number of the part to read and the number of parts; parts are row groups.
+        residual: Leaves out rows that its catalog wants to be left out; only `RowReader.read` heeds it.
     """
 
     file: FileEntry
@@ -54,6 +55,7 @@ class FileTask:
     constants: Mapping[int, Any] = field(default_factory=dict)
     keys: Mapping[str, Schema] = field(default_factory=dict)
     part: tuple[int, int] = (0, 1)
+    residual: Residual | None = None
 
 
 def file_task(planned: PlannedFile, table: TableMetadata) -> FileTask:
@@ -73,7 +75,12 @@ def file_task(planned: PlannedFile, table: TableMetadata) -> FileTask:
     }
     keys = {delete.path: columns_of(table, delete) for delete in _of(planned.deletes, Content.EQUALITY_DELETES)}
     deletes = tuple(delete.without_statistics() for delete in planned.deletes)
-    return FileTask(file.without_statistics(), deletes, constants, keys)
+    return FileTask(file.without_statistics(), deletes, constants, keys, residual=planned.residual)
+
+
+def _joined(schema: Schema, other: Schema) -> Schema:
+    """Return a schema with the columns of another one that it lacks."""
+    return Schema(*schema.fields, *(field for field in other.fields if field.field_id not in schema.field_ids))
 
 
 def _partition_fields(table: TableMetadata, file: FileEntry) -> Sequence[PartitionField]:
@@ -125,9 +132,13 @@ class RowReader:
             SourceError: If a file is gone, damaged or in a format that can't be read.
             StorageError: If the storage fails, or the file has neither field ids nor a name mapping.
         """
+        residual = task.residual
+        schema = self.schema if residual is None else _joined(self.schema, residual.schema)
         with self._open(io, task) as file:
-            for rows, _, kept in self._batches(io, task, file, self.schema):
+            for rows, _, kept in self._batches(io, task, file, schema):
                 rows = rows if kept is None else rows.filter(pa.array(kept))
+                if residual is not None:
+                    rows = residual.kept(rows, schema).select([field.name for field in self.schema.fields])
                 if rows.num_rows:
                     yield rows
 
@@ -184,7 +195,7 @@ class RowReader:
         kept = ~self._deleted(io, task, file) if task.deletes else None
         first = file.positions.start if task.deletes else 0
         # A dictionary would keep the values of deleted rows, and so bring them into the files of a sink.
-        dictionaries = self.dictionaries and kept is None
+        dictionaries = self.dictionaries and kept is None and task.residual is None
         groups, ranges = self._matching(file)
         for batch, position in file.batches(schema, dictionaries, self.batch_rows, groups, ranges):
             self._note(batch)

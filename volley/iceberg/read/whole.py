@@ -12,9 +12,9 @@ from pyiceberg.expressions import AlwaysTrue
 
 from volley.checks import count, optional
 from volley.contracts.source import SourceContext
+from volley.iceberg.read.asked import plan_scan
 from volley.iceberg.read.changes import change_schema
 from volley.iceberg.read.history import snapshot_of
-from volley.iceberg.read.planning import plan
 from volley.iceberg.read.reader import IcebergSplit, reader_of
 from volley.iceberg.read.scope import (
     Position,
@@ -110,7 +110,7 @@ def explain(config: IcebergSourceConfig, context: SourceContext) -> str:
     if snapshot is None:
         return "no snapshot yet"
     reader = reader_of(loader, table, config, Position.at_end(table, snapshot).to_offset(), context)
-    planned = plan(table.io, table.metadata, snapshot, reader.row_filter, reader.table_schema)
+    planned = plan_scan(config.ref, table, snapshot, reader.row_filter, reader.table_schema)
     by_partition, by_statistics = planned.skipped_by_partition, planned.skipped_by_statistics
     every = len(planned.files) + by_partition + by_statistics
     left_out = f"{by_partition:,} left out by partition, {by_statistics:,} by statistics"

@@ -10,6 +10,7 @@ from typing import Literal, TypeGuard
 from pyiceberg.table import Table
 
 from volley.errors import PlanError, SnapshotExpiredError, SourceError
+from volley.iceberg.pyiceberg_private.server_plans import is_planned_by_server
 from volley.iceberg.read.entries import rows_in
 from volley.iceberg.read.history import ancestors_of, changes_rows, check_same_table, head_of, snapshots_between
 from volley.iceberg.read.scope import current_snapshot
@@ -240,12 +241,21 @@ def decide(view: View, cursor: Cursor | None, operator: ViewOperator, table: Tab
         return Decision("full", error.message)
     if all(scan.pin.before == scan.pin.after for scan in scans_of(operator)):
         return Decision("none", "no source has a new snapshot")
-    if reasons := obstacles(view.query):
+    if reasons := [*obstacles(view.query), *_planned_by_servers(operator)]:
         return Decision("full", reasons[0])
     cost = cost_of(operator, rows_in(table.io, head_of(table, view.config.branch)), Measures.of(table))
     if view.mode == "auto" and not view.strict and cost.favours_full:
         return Decision("full", f"it is cheaper, {cost.comparison}: {cost}", cost)
     return Decision("incremental", str(cost), cost)
+
+
+def _planned_by_servers(operator: ViewOperator) -> list[str]:
+    """Return why changes of tables can't be told whose catalogs have to plan their scans."""
+    return [
+        f"the catalog has to plan the scans of table {scan.config.ref.name}"
+        for scan in scans_of(operator)
+        if is_planned_by_server(scan.pin.table.io)
+    ]
 
 
 def _check_query(view: View, cursor: Cursor, operator: ViewOperator) -> None:

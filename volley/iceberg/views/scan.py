@@ -13,12 +13,13 @@ from pyiceberg.table import Table
 from pyiceberg.table.snapshots import Snapshot
 from pyiceberg.types import NestedField
 
+from volley.iceberg.pyiceberg_private.server_plans import is_planned_by_server
+from volley.iceberg.read.asked import plan_scan
 from volley.iceberg.read.changed_files import ChangedFile, ChangeSplit, change_splits
 from volley.iceberg.read.changes import CHANGE_COLUMNS, read_changes, weight_of
 from volley.iceberg.read.delete_files import deleted_positions
 from volley.iceberg.read.entries import Content, FileEntry, deleted_rows_in, rows_in
 from volley.iceberg.read.history import snapshots_between
-from volley.iceberg.read.planning import plan
 from volley.iceberg.read.predicates import pruning
 from volley.iceberg.read.rows import FileTask, RowReader, file_task
 from volley.iceberg.read.scope import filtered, predicate_of, selected
@@ -150,7 +151,7 @@ class Scan(ViewOperator):
         table = self._pin.table
         conditions = [*self._conditions, *([within] if keys is not None and (within := keys.predicate()) else [])]
         row_filter = pruning(_all(conditions), table.schema())
-        planned = plan(table.io, table.metadata, snapshot, row_filter, table.schema())
+        planned = plan_scan(self.config.ref, table, snapshot, row_filter, table.schema(), fields=self.fields)
         reader = replace(self._reader, row_filter=row_filter, filter_schema=table.schema())
         tasks = [file_task(file, table.metadata) for file in planned.files]
         self._check_number(reader, tasks)
@@ -204,8 +205,10 @@ class Scan(ViewOperator):
     @cached_property
     def all_rows(self) -> int:
         """The number of rows of the table after the refresh, without those that equality deletes delete."""
-        snapshot = self._snapshot("after")
-        io = self._pin.table.io
+        snapshot, table = self._snapshot("after"), self._pin.table
+        io = table.io
+        if snapshot is not None and is_planned_by_server(io):
+            return sum(planned.file.rows for planned in plan_scan(self.config.ref, table, snapshot).files)
         return max(0, rows_in(io, snapshot) - deleted_rows_in(io, snapshot))
 
 

@@ -1,4 +1,4 @@
-"""What is no table, or none for us: views, and tables whose scans the catalog has to plan, are refused by name."""
+"""What is no table: views are refused by name."""
 
 from __future__ import annotations
 
@@ -11,12 +11,11 @@ from typing import Any
 import pytest
 import requests
 
-from tests.recovery.lake import SCHEMA, write
+from tests.recovery.lake import SCHEMA
 from tests.servers.rest_fixture import RestFixture
-from tests.services.fault_proxy import Answer, FaultProxy, Server, named, with_config
+from tests.services.fault_proxy import Answer, FaultProxy, Server, named
 from tests.services.lakes import driver
 from volley import ConfigError, IcebergSinkConfig, IcebergStorage, RestCatalog, TableNotFoundError
-from volley.iceberg import IcebergTable
 from volley.iceberg.commit.tables import check_table
 
 
@@ -72,24 +71,3 @@ def test_a_view_is_refused_by_its_name(place: Place, announces: bool) -> None:
     # What is neither stays not found.
     with pytest.raises(TableNotFoundError):
         replace(place.config, table="neither").ref.load()
-
-
-@pytest.mark.parametrize("path", ["/v1/config", r"/tables/"])
-def test_a_table_that_its_catalog_has_to_plan(place: Place, path: str) -> None:
-    ours = driver(place.config)
-    ours.commit(*write(ours, 0, [1]))
-    told = {"scan-planning-mode": "server"}
-
-    def overridden(server: Server) -> Answer:
-        answer = server()
-        body = json.loads(answer.body)
-        body["overrides"] |= told
-        return replace(answer, body=json.dumps(body).encode())
-
-    fault = overridden if path == "/v1/config" else with_config(told)
-    place.proxy.arm(fault, "GET", path, times=None)
-    with pytest.raises(ConfigError, match=rf"has to plan the scans of table db\.{place.config.table}"):
-        IcebergTable(place.config.ref).to_arrow()
-    place.proxy.disarm()
-    place.proxy.arm(with_config({"scan-planning-mode": "client"}), "GET", "/tables/", times=None)
-    assert IcebergTable(place.config.ref).to_arrow()["id"].to_pylist() == [1]
