@@ -98,19 +98,19 @@ def blocks(file: InputFile, options: CsvOptions, skip: int) -> Iterator[Block]:
 def _all(file: InputFile, options: CsvOptions) -> Iterator[Block]:
     line = 1
     with file.open() as stream:
-        data, ended = _read(stream, _SIZE)
-        data = data.removeprefix(BOM_UTF8)
-        while data or not ended:
+        first, ended = _read(stream, _SIZE)
+        data, behind = _with_lines(b"", first.removeprefix(BOM_UTF8), ended)
+        while data or behind or not ended:
             block, taken, lines = _plain(data, line, ended, options) or _one_by_one(data, line, ended, options)
             if len(block):
                 yield block
-            line, data = line + lines, data[taken:]
+            line, data, behind = line + lines, data[taken:] + behind, b""
             if not taken and is_too_long(len(data)):
                 break
             if not ended:
                 # A row that is longer than what was read needs more.
                 more, ended = _read(stream, max(_SIZE, 0 if taken else 2 * len(data)) - len(data))
-                data += more
+                data, behind = _with_lines(data, more, ended)
         else:
             return
     rest = records_behind(file, line - 1, options)
@@ -125,6 +125,12 @@ def _read(stream: Any, size: int) -> tuple[bytes, bool]:
         pieces.append(piece)
         size -= len(piece)
     return b"".join(pieces), size > 0
+
+
+def _with_lines(data: bytes, more: bytes, ended: bool) -> tuple[bytes, bytes]:
+    """Return a text with the whole lines of what comes next, and the rest: to cut it off later would be a copy."""
+    whole = len(more) if ended else more.rfind(b"\n") + 1
+    return b"".join((data, memoryview(more)[:whole])), more[whole:]
 
 
 def _plain(data: bytes, line: int, is_last: bool, options: CsvOptions) -> tuple[Block, int, int] | None:
@@ -144,13 +150,17 @@ def _plain(data: bytes, line: int, is_last: bool, options: CsvOptions) -> tuple[
     if is_last and not data.endswith(b"\n"):
         line_ends = np.append(line_ends, len(data))
     last = np.flatnonzero(np.searchsorted(quotes, line_ends) % 2 == 0) if len(quotes) else np.arange(len(line_ends))
-    ends = line_ends[last]
-    starts, lines = np.append(0, ends[:-1]), line + np.append(0, last[:-1] + 1)
-    if not len(ends) or is_too_long(int((ends - starts).max())):
+    if not len(last):
         return None
-    is_row = ~_are_blank(codes, starts, ends)
-    rows = Block(data, starts[is_row], ends[is_row], lines[is_row], {})
-    return rows, int(ends[-1]), int(last[-1]) + 1
+    ends = line_ends[last] if len(last) < len(line_ends) else line_ends
+    starts, lines = np.append(0, ends[:-1]), line + np.append(0, last[:-1] + 1)
+    taken, sizes = int(ends[-1]), ends - starts
+    if is_too_long(int(sizes.max())):
+        return None
+    if sizes.min() <= len(b"\r\n"):
+        is_row = ~_are_blank(codes, starts, ends)
+        starts, ends, lines = starts[is_row], ends[is_row], lines[is_row]
+    return Block(data, starts, ends, lines, {}), taken, int(last[-1]) + 1
 
 
 def _has_lone_return(data: bytes, codes: npt.NDArray[np.uint8]) -> bool:
