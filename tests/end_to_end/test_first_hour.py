@@ -7,10 +7,13 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from tests.duck import query
 from tests.processes import ROOT, plain_environment
 
 
+@pytest.mark.nightly
 def test_from_a_new_project_to_a_replayed_row(tmp_path: Path) -> None:
     programs = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     command = ["bash", str(ROOT / "examples" / "first_hour.sh"), str(tmp_path / "shop")]

@@ -15,6 +15,7 @@ from duckdb import DuckDBPyRelation
 from tests.duck import query
 from tests.recovery.runs import load
 from tests.sinks import config_of
+from tests.tiers import some
 from volley import (
     DataStream,
     Environment,
@@ -214,7 +215,7 @@ def _text_of(row: dict[str, Any]) -> str:
     return repr([f"{round(value, 6) + 0.0:.6g}" if isinstance(value, float) else value for value in row.values()])
 
 
-@pytest.mark.parametrize("seed", [*range(3), *(pytest.param(n, marks=pytest.mark.nightly) for n in range(3, 60))])
+@pytest.mark.parametrize("seed", some(range(60)))
 def test_tables_have_what_a_query_computes_of_all_rows(native: Environment, seed: int, tmp_path: Path) -> None:
     draw = random.Random(seed)
     rows = random_rows(draw)
@@ -283,7 +284,7 @@ def test_a_query_of_groups_of_groups_runs_as_a_job(native: Environment, tmp_path
 
 
 @pytest.mark.parametrize("how", ["inner", "left"])
-@pytest.mark.parametrize("columns", [None, ["d"]])
+@pytest.mark.parametrize("columns", some([None, ["d"]]))
 def test_streams_without_times_are_joined_while_they_wait(
     native: Environment, how: Any, columns: list[str] | None, tmp_path: Path
 ) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from tests.tiers import some
 from volley import (
     Environment,
     FileSource,
@@ -183,7 +184,7 @@ def mirrored(environment: Environment, source: TableRef, name: str, mode: Upsert
     return into.ref
 
 
-@pytest.mark.parametrize("strategy", ["merge_on_read", "copy_on_write"])
+@pytest.mark.parametrize("strategy", some(["merge_on_read", "copy_on_write"]))
 def test_a_mirror_of_a_mirror(native: Environment, config: IcebergSinkConfig, strategy: Any) -> None:
     """All three are by sequence, compacted and rid of old snapshots meanwhile; views and changes see rows only."""
     often = Maintenance(every="1ms", commits=1, budget=1.0)

@@ -13,6 +13,7 @@ import pytest
 from pyiceberg.table.statistics import StatisticsFile
 
 from tests.iceberg.snapshots import AT_ONCE, Commit, History, disturb, lost, never_sent
+from tests.tiers import some
 from volley import CommitConflictError, CommitStateUnknownError, ConfigError, SnapshotNotFoundError, StorageError
 from volley.iceberg import SnapshotManager, orphan_files, publish_branch, remove_orphan_files
 from volley.iceberg.catalogs.answers import ATTEMPTS
@@ -67,7 +68,7 @@ def test_all_but_the_current_one(history: History) -> None:
     assert history.rows() == history.duckdb_rows() == [10, 11, 12, 13]
 
 
-@pytest.mark.parametrize("middle", [0, 3, 5])
+@pytest.mark.parametrize("middle", some([3, 0, 5]))
 def test_one_in_the_middle(history: History, middle: int) -> None:
     ids = write(history)
     before = history.everything()

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from tests.recovery.lake import QUERY, Lake, write
+from tests.tiers import some
 from volley import CatalogError, Environment, MaterializedView
 from volley.iceberg import (
     IcebergSinkConfig,
@@ -100,9 +101,17 @@ USES: dict[str, Callable[[Lake], Any]] = {
 }
 
 
-@pytest.mark.parametrize("change", DAMAGES, ids=lambda change: change.__name__)
-@pytest.mark.parametrize("use", USES.values(), ids=USES)
-def test_damaged_metadata_is_named(use: Callable[[Lake], Any], change: Callable[..., None], lake: Lake) -> None:
+# In each run a damage for each use, in turn.
+CASES = [
+    (use, [*DAMAGES][(number + more) % len(DAMAGES)]) for number, use in enumerate(USES) for more in range(len(DAMAGES))
+]
+
+
+@pytest.mark.parametrize(
+    "case", some(CASES, by=lambda case: case[0]), ids=lambda case: f"{case[0]}, {case[1].__name__}"
+)
+def test_damaged_metadata_is_named(case: tuple[str, Callable[..., None]], lake: Lake) -> None:
+    use, change = USES[case[0]], case[1]
     files = lake.files()
     damage(lake, change)
     with pytest.raises(CatalogError, match=r"metadata of table db\.events is damaged") as caught:

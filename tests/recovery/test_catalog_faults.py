@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -25,6 +26,7 @@ from tests.services.fault_proxy import (
     lose_answer,
     lose_request,
 )
+from tests.tiers import some
 from volley import (
     CatalogAuthError,
     CatalogError,
@@ -46,6 +48,11 @@ STATUS = [answer_with(status) for status in BUSY]
 
 def by_name(fault: Fault) -> str:
     return fault.__name__
+
+
+def by_kind(fault: Fault) -> str:
+    """Statuses of a catalog that is busy are of one kind, and refusals behind a commit that landed, too."""
+    return "busy" if fault in STATUS else re.sub(r"\d", "", fault.__name__)
 
 
 @pytest.fixture
@@ -79,8 +86,8 @@ def test_all_of_a_client_goes_through_the_proxy(remote: RemoteLake, proxy: Fault
     assert remote.rows() == [1]
 
 
-@pytest.mark.parametrize("times", [1, 3])
-@pytest.mark.parametrize("fault", [*STATUS, answer_with(409), lose_request], ids=by_name)
+@pytest.mark.parametrize("times", some([1, 3]))
+@pytest.mark.parametrize("fault", some([*STATUS, answer_with(409), lose_request], by_kind), ids=by_name)
 def test_a_commit_that_fails_and_then_succeeds(remote: RemoteLake, proxy: FaultProxy, fault: Fault, times: int) -> None:
     driver = remote.driver()
     proxy.arm(fault, "POST", remote.path, times=times)
@@ -90,8 +97,8 @@ def test_a_commit_that_fails_and_then_succeeds(remote: RemoteLake, proxy: FaultP
     next_start_goes_on(remote, proxy, [1, 2])
 
 
-@pytest.mark.parametrize("times", [1, 3])
-@pytest.mark.parametrize("fault", [*STATUS, lose_answer, lose_request], ids=by_name)
+@pytest.mark.parametrize("times", some([1, 3]))
+@pytest.mark.parametrize("fault", some([*STATUS, lose_answer, lose_request], by_kind), ids=by_name)
 def test_a_load_that_fails_and_then_succeeds(remote: RemoteLake, proxy: FaultProxy, fault: Fault, times: int) -> None:
     driver = remote.driver()
     proxy.arm(fault, "GET", remote.path, times=times)
@@ -122,7 +129,10 @@ def assert_sent_again_with_new_tokens_only(remote: RemoteLake, proxy: FaultProxy
     assert again == [] or (again == [409] and exchanges[landed - 1].client in (401, 403, 419))
 
 
-@pytest.mark.parametrize("status", [400, 401, 403, 404, 408, 409, 419, 422, 429, 500, 501, 502, 503, 504])
+@pytest.mark.parametrize(
+    "status",
+    some([404, 503, 400, 401, 403, 408, 409, 419, 422, 429, 500, 501, 502, 504], by=lambda status: status // 100),
+)
 def test_a_commit_that_landed_whatever_a_gateway_says(remote: RemoteLake, proxy: FaultProxy, status: int) -> None:
     driver = remote.driver()
     proxy.arm(answer_after(status), "POST", remote.path)
@@ -158,7 +168,7 @@ def test_a_commit_that_landed_behind_a_gateway(remote: RemoteLake, proxy: FaultP
     assert len(remote.table().inspect.data_files()) == 1
 
 
-@pytest.mark.parametrize("status", [403, 404])
+@pytest.mark.parametrize("status", some([403, 404]))
 def test_a_refusal_of_what_landed_deletes_nothing_while_the_table_can_t_be_looked_at(
     remote: RemoteLake, proxy: FaultProxy, status: int
 ) -> None:
@@ -172,7 +182,7 @@ def test_a_refusal_of_what_landed_deletes_nothing_while_the_table_can_t_be_looke
     next_start_goes_on(remote, proxy, [1, 2])
 
 
-@pytest.mark.parametrize("status", [403, 404, 409])
+@pytest.mark.parametrize("status", some([404, 403, 409]))
 def test_a_compaction_that_landed_whatever_a_gateway_says(remote: RemoteLake, proxy: FaultProxy, status: int) -> None:
     driver = remote.driver()
     for number in range(3):
@@ -194,7 +204,7 @@ def test_a_compaction_that_is_refused_leaves_no_files(remote: RemoteLake, proxy:
     assert remote.rows() == [0, 1, 2]
 
 
-@pytest.mark.parametrize("status", [429, 503])
+@pytest.mark.parametrize("status", some([429, 503]))
 @pytest.mark.parametrize(("header", "least", "most"), [("2", 2, 2), ("3600", 30, 30), (LATER, 29, 30), ("soon", 0, 1)])
 def test_a_busy_catalog_is_asked_again_when_it_says(
     remote: RemoteLake,
@@ -298,7 +308,7 @@ def test_conflicts_without_end_did_not_land(remote: RemoteLake, proxy: FaultProx
     next_start_goes_on(remote, proxy, [1, 2])
 
 
-@pytest.mark.parametrize("fault", [*STATUS[1:], lose_request], ids=by_name)
+@pytest.mark.parametrize("fault", some([*STATUS[1:], lose_request], by_kind), ids=by_name)
 def test_commits_without_a_clear_answer_stay_in_doubt(remote: RemoteLake, proxy: FaultProxy, fault: Fault) -> None:
     driver = remote.driver()
     proxy.arm(fault, "POST", remote.path, times=None)
@@ -337,7 +347,7 @@ def test_a_catalog_that_takes_no_commit(
     next_start_goes_on(remote, proxy, [1, 2])
 
 
-@pytest.mark.parametrize("fault", [*STATUS, lose_request], ids=by_name)
+@pytest.mark.parametrize("fault", some([*STATUS, lose_request], by_kind), ids=by_name)
 def test_a_catalog_that_never_loads_the_table(remote: RemoteLake, proxy: FaultProxy, fault: Fault) -> None:
     driver = remote.driver()
     written = write(driver, 0, [1, 2])
@@ -364,7 +374,7 @@ def test_a_refusal_stops_with_its_reason(
     next_start_goes_on(remote, proxy, [1, 2])
 
 
-@pytest.mark.parametrize("status", [401, 403, 404, 419])
+@pytest.mark.parametrize("status", some([404, 401, 403, 419]))
 def test_a_refusal_after_a_lost_answer_deletes_nothing(remote: RemoteLake, proxy: FaultProxy, status: int) -> None:
     driver = remote.driver()
     written = write(driver, 0, [1, 2])
@@ -378,7 +388,7 @@ def test_a_refusal_after_a_lost_answer_deletes_nothing(remote: RemoteLake, proxy
 
 
 @pytest.mark.parametrize("method", ["GET", "POST"], ids=["load", "commit"])
-@pytest.mark.parametrize("status", [401, 419])
+@pytest.mark.parametrize("status", some([401, 419]))
 def test_an_expired_token_is_renewed(remote: RemoteLake, proxy: FaultProxy, status: int, method: str) -> None:
     driver = remote.driver()
     written = write(driver, 0, [1, 2])
@@ -389,7 +399,7 @@ def test_an_expired_token_is_renewed(remote: RemoteLake, proxy: FaultProxy, stat
 
 
 @pytest.mark.parametrize("method", ["GET", "POST"], ids=["load", "commit"])
-@pytest.mark.parametrize("status", [401, 419])
+@pytest.mark.parametrize("status", some([401, 419]))
 def test_credentials_that_no_longer_work(remote: RemoteLake, proxy: FaultProxy, status: int, method: str) -> None:
     driver = remote.driver()
     written, before = write(driver, 0, [1, 2]), len(proxy.asked("POST", TOKENS))
@@ -507,7 +517,9 @@ def test_old_metadata_files_are_deleted_without_a_warning(
 
 
 @pytest.mark.parametrize(
-    "fault", [lose_answer, twice, html_after, *map(answer_after, (400, 403, 404, 409, 429, 500))], ids=by_name
+    "fault",
+    some([lose_answer, twice, html_after, *map(answer_after, (404, 400, 403, 409, 429, 500))], by_kind),
+    ids=by_name,
 )
 def test_a_start_over_that_landed_whatever_a_gateway_says(remote: RemoteLake, proxy: FaultProxy, fault: Fault) -> None:
     driver = remote.driver()

@@ -18,6 +18,7 @@ from tests.recovery.full_disk import ROOM
 from tests.recovery.lake import QUERY, SCHEMA, Lake, write
 from tests.recovery.remote import RemoteLake
 from tests.services.fault_proxy import Answer, Fault, FaultProxy, Server, answer_as_s3, lose_answer, lose_request
+from tests.tiers import nightly, some
 from volley import (
     CommitStateUnknownError,
     Epoch,
@@ -34,6 +35,7 @@ from volley import (
 
 FAILING = [(answer_as_s3(500, "InternalError"), StorageError), (answer_as_s3(503, "SlowDown"), StorageError)]
 DENIED = (answer_as_s3(403, "AccessDenied"), StorageAccessError)
+REFUSALS = [FAILING[0], nightly(*FAILING[1]), DENIED]
 IDS = [1, 2]
 
 
@@ -65,7 +67,7 @@ def far(remote: RemoteLake, storage_proxy: FaultProxy) -> RemoteLake:
     return remote.through(storage_proxy)
 
 
-@pytest.mark.parametrize(("fault", "kind"), [*FAILING, DENIED], ids=["500", "503", "403"])
+@pytest.mark.parametrize(("fault", "kind"), REFUSALS, ids=["500", "503", "403"])
 def test_a_data_file_that_can_not_be_written(
     far: RemoteLake, remote: RemoteLake, storage_proxy: FaultProxy, fault: Fault, kind: type[VolleyError]
 ) -> None:
@@ -79,7 +81,7 @@ def test_a_data_file_that_can_not_be_written(
     next_start_goes_on(far)
 
 
-@pytest.mark.parametrize(("fault", "kind"), [*FAILING, DENIED], ids=["500", "503", "403"])
+@pytest.mark.parametrize(("fault", "kind"), REFUSALS, ids=["500", "503", "403"])
 def test_a_manifest_that_can_not_be_written(
     far: RemoteLake, remote: RemoteLake, storage_proxy: FaultProxy, fault: Fault, kind: type[VolleyError]
 ) -> None:
@@ -95,7 +97,9 @@ def test_a_manifest_that_can_not_be_written(
     next_start_goes_on(far)
 
 
-@pytest.mark.parametrize("fault", [FAILING[0][0], FAILING[1][0], lose_answer, lose_request], ids=by_name)
+@pytest.mark.parametrize(
+    "fault", [FAILING[0][0], lose_request, *map(nightly, (FAILING[1][0], lose_answer))], ids=by_name
+)
 def test_a_storage_that_fails_once(
     far: RemoteLake, storage_proxy: FaultProxy, monkeypatch: pytest.MonkeyPatch, fault: Fault
 ) -> None:
@@ -226,7 +230,7 @@ def room(lake: Lake, tmp_path: Path) -> Path:
     return room
 
 
-@pytest.mark.parametrize("size", [0, 100, 600])
+@pytest.mark.parametrize("size", some([100, 0, 600]))
 def test_a_disk_that_is_full_while_data_is_written(lake: Lake, room: Path, size: int) -> None:
     driver = lake.driver()
     room.write_text(str(size))
@@ -238,7 +242,7 @@ def test_a_disk_that_is_full_while_data_is_written(lake: Lake, room: Path, size:
     next_start_goes_on(lake)
 
 
-@pytest.mark.parametrize("size", [0, 100, 2500])
+@pytest.mark.parametrize("size", some([100, 0, 2500]))
 def test_a_disk_that_is_full_while_metadata_is_written(lake: Lake, room: Path, size: int) -> None:
     driver = lake.driver()
     written = write(driver, 0, IDS)

@@ -52,8 +52,8 @@ def csv(table: pa.Table, folder: Path) -> str:
     return str(folder / "items.csv")
 
 
-def parquet(table: pa.Table, folder: Path) -> Path:
-    pq.write_table(table, folder / "items.parquet", row_group_size=2)
+def parquet(table: pa.Table, folder: Path, row_group_size: int = 2) -> Path:
+    pq.write_table(table, folder / "items.parquet", row_group_size=row_group_size)
     return folder / "items.parquet"
 
 
@@ -126,7 +126,7 @@ def test_settings_of_files_hold_for_a_table(tmp_path: Path) -> None:
 
 def test_a_large_file_is_divided_by_key(tmp_path: Path) -> None:
     table = pa.table({"item": [str(number) for number in range(5_000)] * 2, "n": range(10_000)})
-    path, rows = parquet(table, tmp_path), pa.table({"id": range(20), "item": [str(n * 300) for n in range(20)]})
+    path, rows = parquet(table, tmp_path, 1_000), pa.table({"id": range(20), "item": [str(n * 300) for n in range(20)]})
     whole = orders(rows).join(path, on="item", how="left")
     divided = orders(rows).join(path, on="item", how="left", max_bytes=20_000)
     expected = query(f"select o.*, n from o left join '{path}' using (item) order by all", o=rows).fetchall()

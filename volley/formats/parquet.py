@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
+from itertools import accumulate
 from typing import Any
 
 import pyarrow as pa
@@ -144,8 +145,9 @@ class OpenParquet:
             rows: The most rows of a batch; long values make it smaller.
         """
         window = Window(self.stream)
+        starts = [0, *accumulate(group.rows for group in self.groups)]
         for index in groups:
-            before = sum(group.rows for group in self.groups[:index])
+            before = starts[index]
             group = _OpenRowGroup.open(self.file, window, self.metadata, index, self.groups[index], columns)
             for batch in group.batches(columns, encoded, rows):
                 yield batch, before
