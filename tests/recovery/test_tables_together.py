@@ -43,10 +43,18 @@ from tests.services.fault_proxy import (
     lose_request,
 )
 from tests.services.lakes import SCHEMA, Lake, driver
+from tests.services.test_modes_of_catalogs import objects_of
 from tests.tiers import nightly
-from volley import CommitConflictError, CommitStateUnknownError, IcebergSink, IcebergSinkConfig, VolleyError
+from volley import (
+    CommitConflictError,
+    CommitStateUnknownError,
+    ConfigError,
+    IcebergSink,
+    IcebergSinkConfig,
+    VolleyError,
+)
 from volley.contracts.epoch import Epoch
-from volley.iceberg import RestCatalog, Upsert
+from volley.iceberg import RestCatalog, Upsert, remove_orphan_files
 from volley.iceberg.commit.committer import IcebergCommitter
 from volley.iceberg.pyiceberg_private.guarded import GuardedCatalog, TableChanges
 
@@ -287,6 +295,37 @@ def test_a_catalog_that_makes_a_part_of_a_commit(tables: Tables, monkeypatch: py
         lacking = [each for each in late if each.last_epoch(QUERY) == 0]
         tables.commit(lacking, 1)
     assert tables.ids() == [[0, 1]] * 3
+
+
+def test_a_table_that_is_dropped_while_they_commit(tables: Tables) -> None:
+    """The next start goes on, with the table made anew; what the failed commit has left is found as orphans."""
+    ours = tables.drivers()
+    tables.commit(ours, 0)
+    files = [set(objects_of(table)) for table in tables.plain()]
+    dropped = tables.configs[1]
+
+    def drop(server: Server) -> Answer:
+        tables.lake.open_plain().drop_table(dropped.identifier)
+        return server()
+
+    tables.proxy.arm(drop, "POST", TOGETHER)
+    with pytest.raises(CommitStateUnknownError, match=rf"{dropped.table} not found"):
+        tables.commit(ours, 1)
+    tables.commit(tables.drivers(), 1)
+    assert tables.ids() == [[0, 1], [1], [0, 1]]
+    if tables.lake.name == "nessie":
+        return  # nobody may delete its files
+    for config, table, before in zip(tables.configs, tables.plain(), files, strict=True):
+        if config is dropped and tables.lake.name == "rest":
+            # The new table's files lie among those of the dropped one, which this catalog leaves.
+            with pytest.raises(ConfigError, match="another table in the same folder") as caught:
+                remove_orphan_files(config, 0)
+            assert "if it was dropped" in str(caught.value.hint)
+            continue
+        remove_orphan_files(config, 0)
+        left = {path for path in objects_of(table) if path.endswith(".parquet")}
+        assert len(left) == len(tables.lake.ids(config))
+        assert config is dropped or {path for path in before if path.endswith(".parquet")} <= left
 
 
 def test_two_jobs_that_write_the_same_tables(tables: Tables) -> None:
