@@ -155,10 +155,11 @@ if TYPE_CHECKING:
     from volley.plan.choices import array, coalesce, concat_str, greatest, least, murmur3, struct, xxhash64
     from volley.plan.conditions import when
     from volley.plan.expressions import Expr, col, lit
+    from volley.plan.over import OverFunction, dense_rank, lag, lead, rank, row_number, rows_between
     from volley.plan.series import SeriesFunction, ewm_mean, increase, previous, rate, rolling, session_start
     from volley.plan.sql import sql
     from volley.plan.windows import session, sliding, tumbling
-    from volley.stream.keyed import KeyedStream, RetainedStream, SeriesStream, WindowedStream
+    from volley.stream.keyed import KeyedStream, OrderedStream, RetainedStream, SeriesStream, WindowedStream
     from volley.stream.pipeline import Pipeline
     from volley.stream.stream import DataStream
     from volley.views.view import MaterializedView
@@ -246,7 +247,9 @@ __all__ = [
     "NessieCatalog",
     "Offset",
     "OneLakeCatalog",
+    "OrderedStream",
     "OrphanFiles",
+    "OverFunction",
     "Overwrite",
     "Partitioning",
     "Pipeline",
@@ -329,11 +332,14 @@ __all__ = [
     "concat_str",
     "count",
     "count_distinct",
+    "dense_rank",
     "ewm_mean",
     "first",
     "greatest",
     "increase",
+    "lag",
     "last",
+    "lead",
     "least",
     "list_",
     "lit",
@@ -346,10 +352,13 @@ __all__ = [
     "previous",
     "publish_branch",
     "quantile",
+    "rank",
     "rate",
     "remove_orphan_files",
     "repair",
     "rolling",
+    "row_number",
+    "rows_between",
     "session",
     "session_start",
     "sliding",
@@ -395,7 +404,7 @@ _MODULES = {
     "formats.packed_rows": ["pack_rows"],
     "iceberg.views.following": ["ViewFollower"],
     "iceberg.views.values": ["ViewEstimate", "ViewPlan", "ViewRefresh", "ViewSource", "ViewStatus", "ViewStep"],
-    "stream.keyed": ["KeyedStream", "RetainedStream", "SeriesStream", "WindowedStream"],
+    "stream.keyed": ["KeyedStream", "OrderedStream", "RetainedStream", "SeriesStream", "WindowedStream"],
     "contracts.reports": ["Lag", "MaintenanceReport", "MaintenanceRun"],
     "metrics.metrics": ["Metrics"],
     "metrics.snapshot": ["MetricsSnapshot"],
@@ -409,6 +418,7 @@ _MODULES = {
     "plan.choices": ["array", "coalesce", "concat_str", "greatest", "least", "murmur3", "struct", "xxhash64"],
     "plan.conditions": ["when"],
     "plan.expressions": ["Expr", "col", "lit"],
+    "plan.over": ["OverFunction", "dense_rank", "lag", "lead", "rank", "row_number", "rows_between"],
     "plan.series": [
         *("SeriesFunction", "ewm_mean", "increase", "previous", "rate", "rolling", "session_start"),
     ],

@@ -25,6 +25,7 @@ from volley.html_table import settings_html
 from volley.metrics.metrics import Metrics
 from volley.plan import nodes
 from volley.plan.changes import with_changes
+from volley.plan.first_places import with_first_places
 from volley.plan.graph import JobGraph
 from volley.plan.places import caller
 from volley.secrets import redact_uri
@@ -445,7 +446,8 @@ class Environment:
                 raise ConfigError(
                     "a pipeline was made in another environment", hint="begin it with from_source of this one"
                 )
-        return JobGraph.of(with_changes([write for pipeline in pipelines for write in pipeline._writes]))
+        writes = [write for pipeline in pipelines for write in pipeline._writes]
+        return JobGraph.of(with_changes(with_first_places(writes)))
 
     def _start(self, graph: JobGraph, start: Start, on_failure: ExitStack) -> Job:
         if self.spark is None:

@@ -96,7 +96,7 @@ class Aggregator(Operator):
         return pa.schema(zip(names, [pa.int64()] * len(self.windows.times) + keys + types, strict=True))
 
     def time_column(self, input: int) -> str | None:
-        return None if self.node.windowing is None else self.node.windowing.on
+        return self.node.on
 
     def ends(self, times: Times) -> Times:
         return self.windows.ends(times)

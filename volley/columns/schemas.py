@@ -10,6 +10,7 @@ from volley.columns.first_rows import Deduplicator, Limiter
 from volley.columns.joins import check_stream, schema_with_table
 from volley.columns.nodes import lower
 from volley.columns.operators import Operator
+from volley.columns.over import OverOperator
 from volley.columns.series import SeriesOperator
 from volley.columns.snapshots import ExtractComparer
 from volley.columns.stream_joins import StreamJoiner
@@ -96,6 +97,8 @@ def operator_of(step: keyed_nodes.Keyed, *inputs: pa.Schema) -> Operator:
             return StreamJoiner(step, *inputs)
         case keyed_nodes.Series():
             return SeriesOperator(step, *inputs)
+        case keyed_nodes.Over():
+            return OverOperator(step, *inputs)
         case keyed_nodes.Deduplicate():
             return Deduplicator(step, *inputs)
         case keyed_nodes.Limit():

@@ -11,20 +11,20 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from volley.columns.accumulators import Accumulator, accumulator
+from volley.columns.accumulators import accumulator
 from volley.columns.aggregates import aggregate_type
 from volley.columns.compiled import CompiledExpression
 from volley.columns.exact import doubles
 from volley.columns.expressions import compile_expression
-from volley.columns.groups import StateColumns, combine
+from volley.columns.groups import StateColumns
 from volley.columns.operators import Times
+from volley.columns.ranges import aggregated_ranges
 from volley.errors import ExpressionError
 from volley.plan.aggregates import Aggregation
 from volley.plan.series import SeriesFunction
@@ -32,9 +32,6 @@ from volley.plan.windows import microseconds
 from volley.types.arrow import is_number, type_name
 
 __all__ = ["SeriesPart", "SeriesRows", "series_part", "series_type"]
-
-_PAIRS_AT_ONCE = 1 << 20
-_GROUP = "group"
 
 
 @dataclass(frozen=True)
@@ -149,35 +146,9 @@ def _rolling(aggregation: Aggregation, schema: pa.Schema, span: int) -> SeriesPa
     part = accumulator(aggregation, schema)
 
     def run(states: StateColumns, rows: SeriesRows) -> tuple[pa.Array, StateColumns]:
-        begins, ends = rows.ranges(span)
-        if not len(begins):
-            return pa.nulls(0, part.result), states
-        table = pa.table(dict(zip(_names(part), states, strict=True)))
-        chunks = [_combined(part, table, begins[cut], ends[cut]) for cut in _cuts(ends - begins)]
-        merged = pa.concat_tables(chunks)
-        return part.finish([merged[name].combine_chunks() for name in _names(part)]), states
+        return aggregated_ranges(part, states, *rows.ranges(span)), states
 
     return SeriesPart(part.result, part.types, part.states, run, span)
-
-
-def _names(part: Accumulator) -> list[str]:
-    return [f"state_{number}" for number in range(len(part.types))]
-
-
-def _cuts(sizes: Times) -> list[slice]:
-    """Divide rows into parts with a limited number of members."""
-    parts = np.cumsum(sizes) // _PAIRS_AT_ONCE
-    bounds = [0, *(np.flatnonzero(np.diff(parts)) + 1).tolist(), len(sizes)]
-    return [slice(begin, end) for begin, end in pairwise(bounds)]
-
-
-def _combined(part: Accumulator, states: pa.Table, begins: Times, ends: Times) -> pa.Table:
-    """Return the merged state of the rows between each pair of places."""
-    sizes = ends - begins
-    groups = np.repeat(np.arange(len(sizes)), sizes)
-    places = np.arange(sizes.sum()) + np.repeat(begins - (np.cumsum(sizes) - sizes), sizes)
-    members = states.take(pa.array(places)).append_column(_GROUP, pa.array(groups))
-    return combine(members, [_GROUP], [(part.merge, _names(part))]).sort_by(_GROUP)
 
 
 def _with_times(values: pa.Array, times: pa.Array) -> StateColumns:

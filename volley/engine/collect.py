@@ -24,7 +24,7 @@ from volley.errors import PlanError
 from volley.metrics.metrics import Metrics
 from volley.plan import graph, keyed_nodes, nodes
 from volley.plan.changes import with_changes
-from volley.plan.expression_nodes import Literal
+from volley.plan.expression_nodes import Column, Literal
 from volley.plan.pushdown import used_columns, used_rows
 from volley.plan.windows import Windowing, tumbling
 from volley.task.plans import merging_plan, sink_steps, tree_of
@@ -105,10 +105,14 @@ _TIME = "_volley_time"
 
 
 def _windowed(step: nodes.Node) -> nodes.Node:
-    """Return an aggregate of all rows of a key as one of a window that has them all."""
-    if not isinstance(step, keyed_nodes.Aggregate) or step.windowing:
+    """Return a step whose rows are never final as one of a window that has all rows."""
+    if not isinstance(step, keyed_nodes.Changing) or step.on is not None:
         return step
     timed = nodes.WithColumns(step.input, ((_TIME, Literal(datetime(1970, 1, 1))),))
+    if isinstance(step, keyed_nodes.Over):
+        final = replace(step, input=timed, keys=(*step.keys, Column(_TIME)), ordering=replace(step.ordering, on=_TIME))
+        return nodes.Drop(final, (_TIME,))
+    assert isinstance(step, keyed_nodes.Aggregate)
     windowed = replace(step, input=timed, windowing=Windowing(tumbling("1s"), on=_TIME))
     return nodes.Drop(windowed, keyed_nodes.WINDOW_COLUMNS)
 

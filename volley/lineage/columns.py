@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 from volley.contracts.source import Source
 from volley.plan import keyed_nodes, nodes
+from volley.plan.aggregates import Aggregation
 from volley.plan.expression_nodes import Call, Column, ExprNode, column_names, output_name
 
 __all__ = ["Columns", "Origin", "columns_of"]
@@ -175,6 +176,8 @@ def _step(node: nodes.Node, inputs: Sequence[Columns], names: Names) -> Columns:
             return _aggregated(node, before)
         case keyed_nodes.Series():
             return _series(node, before)
+        case keyed_nodes.Over():
+            return _over(node, before)
         case keyed_nodes.Deduplicate():
             return before.after(node.keys, "GROUP_BY")
         case keyed_nodes.CompareExtracts():
@@ -219,6 +222,17 @@ def _aggregated(node: keyed_nodes.Aggregate, before: Columns) -> Columns:
     keys = {name for key in node.keys for name in column_names(key)}
     rows = before.after(keys, "GROUP_BY").after(on, "WINDOW").rows
     return Columns({name: values.get(name, frozenset()) for name in node.names}, rows)
+
+
+def _over(node: keyed_nodes.Over, before: Columns) -> Columns:
+    keys = {name for key in node.keys for name in column_names(key)}
+    window = before.origins([*keys, *node.order_columns], "WINDOW")
+    added = {}
+    for name, function in node.functions:
+        is_aggregated = isinstance(function, Aggregation) or function.aggregation is not None
+        how = "AGGREGATION" if is_aggregated else "TRANSFORMATION"
+        added[name] = window | before.origins(function.used_columns, how)
+    return replace(before, values={**before.values, **added})
 
 
 def _series(node: keyed_nodes.Series, before: Columns) -> Columns:

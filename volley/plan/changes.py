@@ -13,7 +13,7 @@ from dataclasses import replace
 from volley.errors import PlanError
 from volley.plan import nodes
 from volley.plan.expression_nodes import Call, Column, Literal
-from volley.plan.keyed_nodes import CHANGE, Aggregate, CompareExtracts, Keyed
+from volley.plan.keyed_nodes import CHANGE, Aggregate, Changing, CompareExtracts, Keyed, Over
 from volley.plan.nodes import Node, Write
 from volley.plan.windows import Session
 
@@ -29,7 +29,7 @@ _TAKE_ANY = (nodes.Apply, nodes.Expect)
 
 def changes_rows(step: Node) -> bool:
     """Return True if a row that comes out of a step can replace one that came out before."""
-    return (isinstance(step, Aggregate) and step.replaces_rows) or isinstance(step, CompareExtracts)
+    return (isinstance(step, Changing) and step.replaces_rows) or isinstance(step, CompareExtracts)
 
 
 def starts_of(node: Node) -> Iterator[Node]:
@@ -42,13 +42,13 @@ def starts_of(node: Node) -> Iterator[Node]:
 
 
 def with_changes(writes: Sequence[Write]) -> list[Write]:
-    """Return the graph of a job whose aggregates emit and take changes where that is needed: its writes.
+    """Return the graph of a job whose keyed steps emit and take changes where that is needed: its writes.
 
     Raises:
         PlanError: If a function or an expectation stands where deleted rows have to pass, an aggregate can't take rows
             back, or a sink can't replace rows.
     """
-    if not any(isinstance(node, Aggregate) and node.replaces_rows for node in nodes.walk(writes)):
+    if not any(isinstance(node, Changing) and node.replaces_rows for node in nodes.walk(writes)):
         return list(writes)
     return _Changes(writes).writes
 
@@ -61,7 +61,7 @@ class _Changes:
         self._carrying: dict[int, Node] = {}
         changed: list[Write] = []
         for node in nodes.walk(writes):
-            if isinstance(node, Aggregate) and (replacing := self._replacing(node)):
+            if isinstance(node, Changing) and (replacing := self._replacing(node)):
                 _check(node, replacing[0])
                 self._taking.add(id(node))
                 self._emitting.update(map(id, replacing))
@@ -71,8 +71,8 @@ class _Changes:
             changed.append(write if rows is write.input else replace(write, input=rows))
         self.writes = changed
 
-    def _replacing(self, node: Node) -> list[Aggregate]:
-        return [start for start in starts_of(node) if isinstance(start, Aggregate) and start.replaces_rows]
+    def _replacing(self, node: Node) -> list[Changing]:
+        return [start for start in starts_of(node) if isinstance(start, Changing) and start.replaces_rows]
 
     def _has_to_delete(self, write: Write) -> bool:
         """Return True if a row that a sink has can be left out later; note the step that has to tell it then."""
@@ -83,11 +83,11 @@ class _Changes:
         if any(isinstance(step, nodes.Drop) and CHANGE in step.columns for step in between):
             return False
         leaving = next(filter(_leaves_out, between), None)
-        if leaving is None and id(start) not in self._taking:
+        if leaving is None and id(start) not in self._taking and not isinstance(start, Over):
             _check_sink(write, start)
             return False
         taker = next((step for step in between if isinstance(step, _TAKE_ANY)), None)
-        if start.windowing is not None and id(start) not in self._taking and (taker or not write.sink.replaces_rows):
+        if _has_windows(start) and id(start) not in self._taking and (taker or not write.sink.replaces_rows):
             # Jobs of earlier versions have such steps and sinks.
             return False
         if taker is not None:
@@ -102,33 +102,33 @@ class _Changes:
         return self._plain[id(node)]
 
     def _without_changes(self, node: Node) -> Node:
-        if not isinstance(node, Aggregate):
+        if not isinstance(node, Changing):
             return _after(node, [self._of(source) for source in node.inputs])
-        step = self._aggregate(node)
+        step = self._changing(node)
         if not step.emits_changes or node.has_changes:
             return step
         stays = Call("ne", (Column(CHANGE), Literal("delete")))
         return nodes.Drop(nodes.Filter(step, stays), (CHANGE,))
 
-    def _aggregate(self, node: Aggregate) -> Aggregate:
+    def _changing(self, node: Changing) -> Changing:
         if id(node) in self._carrying:
             step = self._carrying[id(node)]
-            assert isinstance(step, Aggregate)
+            assert isinstance(step, Changing)
             return step
         takes, emits = id(node) in self._taking, id(node) in self._emitting
         rows = self._carried(node.input) if takes else self._of(node.input)
         step = node
         if takes or emits or rows is not node.input:
             step = replace(node, input=rows, takes_changes=takes, emits_changes=emits)
-        if emits and CHANGE in node.names and not node.has_changes:
+        if emits and isinstance(node, Aggregate) and CHANGE in node.names and not node.has_changes:
             raise PlanError(f"{node.label()} has a column {CHANGE!r}, which changes have", hint="rename it")
         self._carrying[id(node)] = step
         return step
 
     def _carried(self, node: Node) -> Node:
         """Return a node whose rows have the column CHANGE."""
-        if isinstance(node, Aggregate) and node.replaces_rows:
-            return self._aggregate(node)
+        if isinstance(node, Changing) and node.replaces_rows:
+            return self._changing(node)
         if id(node) not in self._carrying:
             self._carrying[id(node)] = self._with_changes(node)
         return self._carrying[id(node)]
@@ -164,8 +164,10 @@ def _after(node: Node, before: Sequence[Node]) -> Node:
     return node.after(before) if moved else node
 
 
-def _check(step: Aggregate, start: Aggregate) -> None:
-    """Raise PlanError if an aggregate can't take rows back."""
+def _check(step: Changing, start: Changing) -> None:
+    """Raise PlanError if a step can't take rows back."""
+    if not isinstance(step, Aggregate):
+        return
     other = next((value for _, value in step.aggregates if value.function not in _TAKE_BACK), None)
     if other is not None:
         raise PlanError(
@@ -179,15 +181,19 @@ def _check(step: Aggregate, start: Aggregate) -> None:
         )
 
 
-def _check_sink(write: Write, start: Aggregate) -> None:
-    if start.windowing is None and write.sink.replaces_rows is False:
+def _check_sink(write: Write, start: Changing) -> None:
+    if not _has_windows(start) and write.sink.replaces_rows is False:
         raise PlanError(
             f"{write.sink!r} would get a row for each change of {start.label()}",
             hint="let it keep the last one of each key: with_commit_mode(Upsert())",
         )
 
 
-def _refused(step: Node, start: Aggregate) -> PlanError:
+def _has_windows(step: Changing) -> bool:
+    return isinstance(step, Aggregate) and step.windowing is not None
+
+
+def _refused(step: Node, start: Changing) -> PlanError:
     return PlanError(
         f"{step.label()} can't take rows that replace earlier ones, as those of {start.label()} do",
         hint="put it before the aggregate; or write the aggregate's rows to a table, and read that in another job",

@@ -18,9 +18,11 @@ from volley.plan.expression_nodes import Call, Column, ExprNode, Literal, output
 from volley.plan.keyed_nodes import (
     WINDOW_COLUMNS,
     Aggregate,
+    Changing,
     Deduplicate,
     JoinStreams,
     Keyed,
+    Over,
     Series,
 )
 from volley.plan.windows import Session, microseconds
@@ -137,8 +139,8 @@ def follows_windows(node: nodes.Node, column: str) -> bool:
 def _times_of(step: Keyed) -> Sequence[str | None]:
     """Return for each input of a keyed step the column that it follows event time by; None = it follows none."""
     match step:
-        case Aggregate():
-            return [None if step.windowing is None else step.windowing.on]
+        case Changing():
+            return [step.on]
         case JoinStreams():
             return step.join.times
         case Series():
@@ -251,7 +253,7 @@ def _output(step: Keyed, column: str) -> tuple[_Change, ...] | None:
         case Aggregate() if any(output_name(key) == column and _is_time(step, key) for key in step.keys):
             # No row of a window is before its start.
             return _of_windows(step, is_end=False)
-        case Series() if column == step.ordering.on and column not in dict(step.functions):
+        case Series() | Over() if column == step.ordering.on and column not in dict(step.functions):
             return ()
         case JoinStreams():
             return _of_pairs(step, column)

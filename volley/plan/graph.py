@@ -11,7 +11,7 @@ from volley.contracts.source import SparkSource
 from volley.errors import PlanError
 from volley.plan.changes import changes_rows, starts_of
 from volley.plan.event_times import event_times
-from volley.plan.keyed_nodes import Aggregate, CompareExtracts, Keyed
+from volley.plan.keyed_nodes import Aggregate, Changing, CompareExtracts, Keyed
 from volley.plan.nodes import Apply, Expect, Node, Ordered, Read, Write, walk
 
 __all__ = ["Followers", "JobGraph", "describe", "followers_in", "levels_of", "rebuilt"]
@@ -110,7 +110,7 @@ class JobGraph:
         """Return the graph of a job.
 
         Raises:
-            PlanError: If a sink or a target is there twice, a keyed step other than an aggregate or a union follows
+            PlanError: If a sink or a target is there twice, a keyed step that takes no rows back or a union follows
                 one whose rows replace earlier ones, it is not known how late rows of an earlier step can be, or late
                 rows have no dead letter.
         """
@@ -263,7 +263,7 @@ def _sinks_behind(writes: Sequence[Write]) -> dict[int, tuple[int, ...]]:
 def _check_step(step: Keyed) -> None:
     if isinstance(step, Aggregate):
         _check_aggregates(step)
-    else:
+    if not isinstance(step, Changing):
         for intake in step.intakes:
             if changing := next((start for start in starts_of(intake) if changes_rows(start)), None):
                 raise PlanError(

@@ -12,6 +12,7 @@ from volley.plan.aggregates import Aggregation
 from volley.plan.expression_nodes import Call, Column, ExprNode, Literal, column_names, output_name
 from volley.plan.joins import StreamJoin
 from volley.plan.nodes import Expect, Node, Step
+from volley.plan.over import RANKS, Ordering, OverFunction
 from volley.plan.series import SeriesFunction, SeriesTiming
 from volley.plan.windows import Retention, Session, Timing, Windowing
 
@@ -20,11 +21,13 @@ __all__ = [
         "CHANGE",
         "WINDOW_COLUMNS",
         "Aggregate",
+        "Changing",
         "CompareExtracts",
         "Deduplicate",
         "JoinStreams",
         "Keyed",
         "Limit",
+        "Over",
         "Series",
         "Side",
     ),
@@ -62,35 +65,62 @@ class Keyed(Node):
 
 
 @dataclass(frozen=True)
-class Aggregate(Step, Keyed):
-    """Reduces the rows of each key, and of each window of time, to one row of aggregates.
+class Changing(Step, Keyed):
+    """A keyed step that takes rows back, and whose own rows can replace earlier ones.
 
     Args:
-        aggregates: Pairs of a column's name and its aggregate.
-        windowing: The windows of time; None = a key's row is never final.
-        retention: How long a key's row can change, if there are no windows.
         takes_changes: True if its input tells by the column CHANGE which rows are not valid any more.
         emits_changes: True if its rows do; of each row that changes, the one before is deleted first.
     """
 
-    keys: tuple[ExprNode, ...]
-    aggregates: tuple[tuple[str, Aggregation], ...]
-    windowing: Windowing | None = None
-    retention: Retention = field(default=Retention())
-    takes_changes: bool = False
-    emits_changes: bool = False
+    takes_changes: bool = field(default=False, kw_only=True)
+    emits_changes: bool = field(default=False, kw_only=True)
 
     @property
     def intakes(self) -> tuple[Node, ...]:
         return (self,)
 
     @property
+    @abstractmethod
+    def on(self) -> str | None:
+        """The event time that tells when rows are final; None = they never are."""
+
+    @property
+    @abstractmethod
+    def replaces_rows(self) -> bool:
+        """True if a row that comes out can replace one that came out before."""
+
+    @property
+    @abstractmethod
+    def has_changes(self) -> bool:
+        """True if its rows have the column CHANGE."""
+
+
+@dataclass(frozen=True)
+class Aggregate(Changing):
+    """Reduces the rows of each key, and of each window of time, to one row of aggregates.
+
+    Args:
+        aggregates: Pairs of a column's name and its aggregate.
+        windowing: The windows of time; None = a key's row is never final.
+        retention: How long a key's row can change, if there are no windows.
+    """
+
+    keys: tuple[ExprNode, ...]
+    aggregates: tuple[tuple[str, Aggregation], ...]
+    windowing: Windowing | None = None
+    retention: Retention = field(default=Retention())
+
+    @property
     def timing(self) -> Timing:
         return self.windowing or self.retention
 
     @property
+    def on(self) -> str | None:
+        return self.windowing.on if self.windowing else None
+
+    @property
     def replaces_rows(self) -> bool:
-        """True if a row that comes out can replace one that came out before."""
         return self.windowing is None or self.windowing.emit == "updates"
 
     @property
@@ -109,12 +139,11 @@ class Aggregate(Step, Keyed):
     @property
     def used_values(self) -> set[str]:
         """The names of the columns that its window and its aggregates use."""
-        on = {self.windowing.on} if self.windowing else set()
+        on = set() if self.on is None else {self.on}
         return on.union(*(aggregation.used_columns for _, aggregation in self.aggregates))
 
     @property
     def has_changes(self) -> bool:
-        """True if its rows have the column CHANGE."""
         windowing = self.windowing
         are_sessions = windowing is not None and isinstance(windowing.window, Session)
         return self.emits_changes or (are_sessions and self.replaces_rows)
@@ -213,6 +242,74 @@ class Series(Step, Keyed):
     def label(self) -> str:
         functions = ", ".join(f"{name}={function!r}" for name, function in self.functions)
         return f"series {functions} by {', '.join([*map(repr, self.keys), repr(self.ordering.on)])}"
+
+
+@dataclass(frozen=True)
+class Over(Changing):
+    """Adds columns that are computed from the rows of the same key around each row, in some order.
+
+    Args:
+        functions: Pairs of a column's name and its function; of an aggregate, over all rows up to the row in the order,
+            and those that the order does not tell from it.
+        first: The name of a column with a place, and the last place of which rows come out; None = all rows do.
+    """
+
+    keys: tuple[ExprNode, ...]
+    functions: tuple[tuple[str, OverFunction | Aggregation], ...]
+    ordering: Ordering
+    first: tuple[str, int] | None = None
+
+    @property
+    def timing(self) -> Timing:
+        return self.ordering
+
+    @property
+    def on(self) -> str | None:
+        return self.ordering.on
+
+    @property
+    def replaces_rows(self) -> bool:
+        return self.on is None
+
+    @property
+    def has_changes(self) -> bool:
+        return self.emits_changes
+
+    @property
+    def order_columns(self) -> list[str]:
+        """The names of the columns of its order, as far as they can be told from directions."""
+        return [column.rpartition(" ")[0] or column for column in self.ordering.order]
+
+    @property
+    def used_columns(self) -> set[str]:
+        """The names of the columns that it uses of its input."""
+        functions = (function.used_columns for _, function in self.functions)
+        further = {CHANGE} if self.takes_changes else set()
+        return further.union(self.ordering.order, self.order_columns, *map(column_names, self.keys), *functions)
+
+    @property
+    def needs_all_rows(self) -> bool:
+        """True if rows that don't come out have to be kept."""
+        functions = (function for _, function in self.functions)
+        later = any(isinstance(function, Aggregation) or function.needs_later_rows for function in functions)
+        return self.first is None or self.takes_changes or later
+
+    @property
+    def ranks(self) -> list[str]:
+        """The names of its columns with places."""
+        found = ((name, function) for name, function in self.functions if isinstance(function, OverFunction))
+        return [name for name, function in found if function.function in RANKS]
+
+    @property
+    def state(self) -> str:
+        return f"{self.label()}, in {self.timing.buckets} buckets"
+
+    def label(self) -> str:
+        functions = ", ".join(f"{name}={function!r}" for name, function in self.functions)
+        keys = f" by {', '.join(map(repr, self.keys))}" if self.keys else ""
+        order = f", in the order of {', '.join(map(repr, self.ordering.order))}" if self.ordering.order else ""
+        first = f", {self.first[0]} up to {self.first[1]}" if self.first else ""
+        return f"over {functions}{keys}{order}{first}"
 
 
 @dataclass(frozen=True)

@@ -62,7 +62,7 @@ def used_columns(followers: Followers, read: nodes.Read) -> frozenset[str] | Non
             case nodes.ProcessingTime():
                 further = used_after(step)
                 return None if further is None else further - {step.column}
-            case keyed_nodes.Series():
+            case keyed_nodes.Series() | keyed_nodes.Over():
                 further = used_after(step)
                 names = {name for name, _ in step.functions}
                 return None if further is None else (further - names) | step.used_columns

@@ -12,13 +12,14 @@ from volley.plan import keyed_nodes
 from volley.plan.aggregates import Aggregation
 from volley.plan.expression_nodes import Column, ExprNode, output_name
 from volley.plan.expressions import Expr
+from volley.plan.over import Ordering, OverFunction
 from volley.plan.series import SeriesFunction, SeriesTiming
 from volley.plan.windows import Emission, LateRows, Retention, Timing, Window, Windowing
 from volley.stream.pipeline import as_html
 from volley.stream.steps import RowSteps, under_name
 from volley.stream.verbs import MAX_AHEAD, check_bounded, check_text
 
-__all__ = ["KeyedSteps", "KeyedStream", "RetainedStream", "SeriesStream", "WindowedStream"]
+__all__ = ["KeyedSteps", "KeyedStream", "OrderedStream", "RetainedStream", "SeriesStream", "WindowedStream"]
 
 S = TypeVar("S", bound=RowSteps)
 _FOR_EVER = Retention()
@@ -116,6 +117,49 @@ class KeyedStream(Generic[S]):
         timing: Any = {"lateness": lateness, "late": late, "max_ahead": max_ahead, "idle_after": idle_after}
         ordering = SeriesTiming(on, pause, **timing, buckets=buckets)  # type: ignore[arg-type]
         return SeriesStream(self._stream, self._keys, ordering)
+
+    def order_by(
+        self,
+        *order: str,
+        on: str | None = None,
+        lateness: Duration = timedelta(0),
+        late: LateRows = "drop",
+        max_ahead: Duration | None = MAX_AHEAD,
+        idle_after: Duration | None = None,
+        buckets: int = 16,
+    ) -> OrderedStream[S]:
+        """Put the rows of each key into an order, for functions of a row and those around it: SQL's OVER.
+
+        With `on`, rows come out once, when the watermark has passed their time. Without it a job emits after each epoch
+        the rows that have changed, for a sink that upserts, as groups without a window do; it keeps all rows of a key,
+        or as many as a filter behind lets through: ``.filter(col("place") <= 3)``.
+
+        Args:
+            order: Columns, each with ``asc`` (the default) or ``desc`` behind it, such as ``"price desc"``. Nulls are
+                the smallest values, NaN is the largest number. Without any, all rows of a key have one place.
+            on: A timestamp among the keys, such as ``"window_start"``.
+            lateness: How much older than the latest row before it a row can be and still be on time, with `on`.
+            late: What happens to rows behind the watermark: ``"drop"`` or ``"dead_letter"``.
+            max_ahead: A row that is further ahead of the computer's clock is treated as a late one. None = no limit.
+            idle_after: A source that has had no row for so long does not hold the watermark back; None = it does.
+            buckets: The number of buckets that the state is divided into by key; a task holds one in memory. It can't
+                change while a job has a checkpoint.
+
+        Raises:
+            ConfigError: If an argument is wrong, or `on` is not a key.
+
+        Example:
+            >>> from volley import Environment, MemorySource, col, row_number
+            >>> bids = Environment().from_source(MemorySource([{"item": 1, "price": price} for price in (5, 7, 6)]))
+            >>> places = bids.key_by("item").order_by("price desc").with_columns(place=row_number())
+            >>> places.filter(col("place") <= 2).to_arrow().to_pylist()
+            [{'item': 1, 'price': 7, 'place': 1}, {'item': 1, 'price': 6, 'place': 2}]
+        """
+        timing: Any = {"lateness": lateness, "late": late, "max_ahead": max_ahead, "idle_after": idle_after}
+        ordering = Ordering(order, on, **timing, buckets=buckets)
+        if on is not None and Column(on) not in self._keys:
+            raise ConfigError(f"order_by follows {on!r}, which is not a key", hint=f"key_by(…, {on!r})")
+        return OrderedStream(self._stream, self._keys, ordering)
 
     def retain(self, ttl: Duration | None = None, buckets: int = 16) -> RetainedStream[S]:
         """Say how long a job keeps the groups that have no window; without it, it keeps them for ever.
@@ -260,6 +304,55 @@ class SeriesStream(Generic[S]):
 
     def _repr_html_(self) -> str:
         return _as_html("series", self._stream, *self._keys)
+
+
+@brief_methods
+@dataclass(frozen=True)
+class OrderedStream(Generic[S]):
+    """A keyed stream whose rows have an order, created by `KeyedStream.order_by`: a frozen value."""
+
+    _stream: S
+    _keys: tuple[ExprNode, ...]
+    _ordering: Ordering
+
+    def with_columns(self, **functions: OverFunction | Aggregation) -> S:
+        """Return all rows with these columns, which replace columns of the same names.
+
+        Args:
+            functions: Functions by the name of their column: `row_number`, `rank`, `dense_rank`, `lag`, `lead`,
+                `rows_between`, or an aggregate. An aggregate is of all rows up to each row, and of those that the order
+                does not tell from it; without an order, of all rows of the key.
+
+        Raises:
+            ExpressionError: If there is none, or one needs an order and there is none.
+
+        Example:
+            >>> from volley import Environment, MemorySource, lag, sum_
+            >>> prices = Environment().from_source(MemorySource([{"day": day, "price": day * 3} for day in (2, 1)]))
+            >>> by_day = prices.key_by().order_by("day")
+            >>> by_day.with_columns(before=lag("price"), total=sum_("price")).to_arrow().to_pylist()
+            [{'day': 1, 'price': 3, 'before': None, 'total': 3}, {'day': 2, 'price': 6, 'before': 3, 'total': 9}]
+        """
+        if not functions:
+            raise ExpressionError(
+                "an order without functions", hint="name at least one: with_columns(place=row_number())"
+            )
+        for name, function in functions.items():
+            if not isinstance(function, OverFunction | Aggregation):
+                raise ExpressionError(
+                    f"{name} is {type(function).__name__}, not a function of ordered rows",
+                    hint=f"for example with_columns({name}=row_number())",
+                )
+            if isinstance(function, Aggregation) and function.gap:
+                raise ExpressionError(f"{name}={function!r}: there are no gaps to fill", hint="leave gap out")
+            if isinstance(function, OverFunction) and not self._ordering.order:
+                raise ExpressionError(f"{name}={function!r} needs an order", hint='order_by("price desc")')
+        return self._stream._then(
+            keyed_nodes.Over(self._stream._node, self._keys, tuple(functions.items()), self._ordering)
+        )
+
+    def _repr_html_(self) -> str:
+        return _as_html("order_by", self._stream, *self._keys, *self._ordering.order)
 
 
 def _as_html(verb: str, stream: RowSteps, *by: object) -> str:
