@@ -38,7 +38,8 @@ def aggregated_schema(node: Aggregate, schema: pa.Schema) -> pa.Schema:
     # A session changes its end.
     are_sessions = node.windowing is not None and isinstance(node.windowing.window, Session)
     keys = [*rows.names[: 1 if are_sessions else len(windows)], *map(output_name, node.keys)]
-    return ChangeColumns(keys, operation=CHANGE if node.emits_changes else None).noted(rows)
+    change = CHANGE if node.emits_changes else None
+    return ChangeColumns(keys, order=change, operation=change).noted(rows)
 
 
 def aggregate_type(aggregation: Aggregation, schema: pa.Schema) -> pa.DataType:

@@ -132,7 +132,7 @@ class OverOperator(Operator):
         if CHANGE in types:
             raise ExpressionError(f"{self.node.label()} has a column {CHANGE!r}, which changes have", hint="rename it")
         rows = pa.schema([*types.items(), (CHANGE, pa.string())])
-        return ChangeColumns(self._unique, operation=CHANGE).noted(rows)
+        return ChangeColumns(self._unique, order=CHANGE, operation=CHANGE).noted(rows)
 
     @property
     def _unique(self) -> Sequence[str]:

@@ -13,6 +13,7 @@ __all__ = ["ChangeColumns"]
 
 _KEY, _SEQUENCE = "key", "sequence"
 _ORDER, _OPERATION, _UNCHANGED = b"order", b"operation", b"unchanged"
+_ORDERING = b"operation and order"
 
 
 @dataclass(frozen=True)
@@ -23,7 +24,8 @@ class ChangeColumns:
 
     Args:
         keys: The columns that identify a row; empty = unknown, or one of them is no longer in the stream.
-        order: The column that orders the changes of a row; it is not written.
+        order: The column that orders the changes of a row; it is not written. If it is that of the operation, rows are
+            deleted before others come, in whatever order they arrive.
         operation: The column whose value ``"d"`` deletes the row; it is not written.
         unchanged: The column with the names of the columns whose values the row lacks; it is not written.
         sequence: The columns that tell which of two rows is the later one, whenever they come; empty = none, or one of
@@ -45,8 +47,11 @@ class ChangeColumns:
     def of(cls, schema: pa.Schema) -> ChangeColumns:
         """Return what is noted in a schema."""
         columns = {field.metadata[ROLE]: field.name for field in schema if ROLE in (field.metadata or {})}
-        order, operation, unchanged = (columns.get(role) for role in (_ORDER, _OPERATION, _UNCHANGED))
-        return cls(_numbered(columns, _KEY), order, operation, unchanged, _numbered(columns, _SEQUENCE))
+        both = columns.get(_ORDERING)
+        order, operation = (columns.get(role, both) for role in (_ORDER, _OPERATION))
+        return cls(
+            _numbered(columns, _KEY), order, operation, columns.get(_UNCHANGED), _numbered(columns, _SEQUENCE)
+        )
 
     def noted(self, schema: pa.Schema) -> pa.Schema:
         """Return a schema with the notes."""
@@ -57,9 +62,12 @@ class ChangeColumns:
         for kind, listed in ((_KEY, self.keys), (_SEQUENCE, self.sequence)):
             for number, column in enumerate(listed):
                 yield column, f"{kind} {number} of {len(listed)}".encode()
-        for single, role in ((self.order, _ORDER), (self.operation, _OPERATION), (self.unchanged, _UNCHANGED)):
-            if single is not None:
-                yield single, role
+        if self.operation is not None and self.operation == self.order:
+            yield self.operation, _ORDERING
+        else:
+            yield from ((name, role) for name, role in ((self.order, _ORDER), (self.operation, _OPERATION)) if name)
+        if self.unchanged is not None:
+            yield self.unchanged, _UNCHANGED
 
 
 def _with_role(field: pa.Field, role: bytes | None) -> pa.Field:

@@ -113,7 +113,8 @@ class Upsert(KeyedMode):
         strategy: ``"merge_on_read"`` writes position-delete files, ``"copy_on_write"`` rewrites the data files;
             ``"auto"`` rewrites a file if a large part of it is replaced. Tables of format version 1 have no delete
             files: their data files are always rewritten.
-        write_order: False = the column of `order_by`, a whole number, is not written.
+        write_order: False = the column of `order_by`, a whole number, is not written. It can then be that of
+            `op_field`: a row is deleted before another one of its key comes, in whatever order they arrive.
         sequence: A column, or several, that tell which of two rows of a key is the later one, in whatever order and
             epoch they come: a row replaces the stored one only if its sequence is greater. A deletion beats a row of
             the same sequence; of two such rows, the one with the greater values stays, column by column. So the table
@@ -190,7 +191,7 @@ class Upsert(KeyedMode):
             if column is not None and (not isinstance(column, str) or not column):
                 raise ConfigError(f"{name} {column!r} is not a column name", hint="the name of a column, or None")
         for name, others in (
-            ("op_field", (*keys, self.order_by)),
+            ("op_field", (*keys, self.order_by) if self.write_order else keys),
             ("unchanged_field", (*keys, self.order_by, self.op_field)),
         ):
             column = getattr(self, name)

@@ -162,10 +162,16 @@ class UpsertWriter(Writer):
                     f"column {field.name!r} has nulls, the table requires values",
                     hint="filter those rows out before the sink, or make the table's column optional",
                 )
-        order = [] if self.mode.write_order else [batch.column(self.mode.order_by).cast(pa.int64())]
+        order = [] if self.mode.write_order else [self._orders_of(batch)]
         columns = [*rows.columns, deleted, *order, *([] if unchanged is None else [unchanged])]
         stored_in = (pa.nulls(batch.num_rows, field.type) for field in list(self.schema)[len(columns) :])
         return pa.RecordBatch.from_arrays([*columns, *stored_in], schema=self.schema)
+
+    def _orders_of(self, batch: pa.RecordBatch) -> pa.Array:
+        """Return what orders the changes of a key; by operations, a row is deleted before another one comes."""
+        if self.mode.order_by == self.mode.op_field:
+            return pc.invert(deletions(batch, self.mode.op_field)).cast(pa.int64())
+        return batch.column(self.mode.order_by).cast(pa.int64())
 
     def _if_new(self, rows: pa.RecordBatch, given: pa.RecordBatch) -> pa.RecordBatch:
         """Return rows with defaults for the values that they leave as they are: those of a new key get them."""
@@ -227,7 +233,7 @@ class UpsertWriter(Writer):
         truncations = truncates(batch.column(self.mode.op_field))
         if truncations.true_count == 0:
             return batch, None
-        orders = batch.column(self.mode.order_by).cast(pa.int64()).filter(truncations)
+        orders = self._orders_of(batch).filter(truncations)
         return batch.filter(pc.invert(truncations)), pc.max(orders).as_py()
 
     def stored_as_changes(self, rows: pa.RecordBatch) -> pa.RecordBatch:

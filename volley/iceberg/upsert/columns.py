@@ -118,7 +118,7 @@ def check_keys(mode: KeyedMode, stream: pa.Schema) -> None:
             f"order_by {mode.order_by!r} is of type {data_type}, whose values have no order",
             hint="use a column of numbers, texts, dates, times or bytes, or a struct of such",
         )
-    if not mode.write_order and not _is_whole(stream, mode.order_by):
+    if not mode.write_order and mode.order_by != mode.op_field and not _is_whole(stream, mode.order_by):
         raise ConfigError(
             f"write_order is False, and order_by is {mode.order_by!r}: not a column of whole numbers",
             hint="name such a column, or let it be written",

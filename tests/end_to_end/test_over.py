@@ -1,0 +1,204 @@
+"""Places and neighbours of rows in the order of their key: after random epochs, tables have what DuckDB computes."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from tests.duck import query
+from tests.end_to_end.test_updates import DISORDER, START, TOTALS, WINDOWS, check, random_rows, totals, upserted, windows
+from tests.recovery.runs import load
+from volley import (
+    DataStream,
+    Environment,
+    IcebergSink,
+    IcebergSinkConfig,
+    IcebergStorage,
+    MemorySink,
+    MemorySource,
+    PlanError,
+    avg,
+    col,
+    count,
+    count_distinct,
+    dense_rank,
+    lag,
+    last,
+    lead,
+    max_,
+    rank,
+    row_number,
+    rows_between,
+    sum_,
+    tumbling,
+)
+
+
+def first_places(rows: DataStream) -> DataStream:
+    """No more rows are kept than come out."""
+    places = rows.key_by("k").order_by("v desc", "t").with_columns(place=row_number(), before=lag("v"))
+    return places.select("k", "v", "t", "before", p="place").filter((col("p") <= 2) & col("k").is_in(["a", "b"]))
+
+
+def shared_places(rows: DataStream) -> DataStream:
+    return rows.key_by("k").order_by("v").with_columns(place=rank()).filter(col("place") < 3)
+
+
+def everything(rows: DataStream) -> DataStream:
+    return rows.key_by("k").order_by("v desc", "t desc").with_columns(
+        n=row_number(), r=rank(), s=dense_rank(), before=lag("d"), behind=lead("v", 2), total=sum_("v"),
+        five=rows_between(count_distinct("v"), before=3, after=1), so_far=rows_between(max_("t")),
+        rest=rows_between(last("m"), before=0, after=None),
+    )  # fmt: skip
+
+
+def beside_all(rows: DataStream) -> DataStream:
+    """Each row has what all of its key have."""
+    return rows.key_by("k").order_by().with_columns(rows=count(), mean=avg("v")).filter(col("v") > col("mean"))
+
+
+def best_groups(rows: DataStream) -> DataStream:
+    """Rows behind a place move up as groups shrink."""
+    counted = totals(rows).filter(col("n") < 4)
+    places = counted.key_by("k").order_by("n desc", "v").with_columns(place=row_number())
+    return places.filter(col("place") <= 3)
+
+
+def groups_of_places(rows: DataStream) -> DataStream:
+    places = rows.key_by("k").order_by("v", "t").with_columns(place=dense_rank(), before=lag("v"))
+    return places.key_by("place").aggregate(n=count(), total=sum_("before"))
+
+
+def places_of_places(rows: DataStream) -> DataStream:
+    first = rows.key_by("k").order_by("v desc", "t").with_columns(place=row_number()).filter(col("place") <= 4)
+    return first.key_by("place").order_by("v", "t").with_columns(again=row_number(), total=sum_("v"))
+
+
+def best_of_windows(rows: DataStream) -> DataStream:
+    """Rows come out once, with their windows."""
+    ten = rows.key_by("k").window(tumbling(10), on="t", lateness=DISORDER).aggregate(n=count(), total=sum_("v"))
+    by_window = ten.key_by("window_start").order_by("n desc", "k", on="window_start")
+    return by_window.with_columns(place=row_number()).filter(col("place") <= 2)
+
+
+def best_of_changing_windows(rows: DataStream) -> DataStream:
+    places = windows(rows).key_by("window_start").order_by("total desc", "k").with_columns(place=row_number())
+    return places.filter(col("place") <= 2)
+
+
+def best_of_all(rows: DataStream) -> DataStream:
+    return rows.key_by().order_by("d desc", "t").with_columns(place=row_number()).filter(col("place") <= 3)
+
+
+ORDER = "over (partition by k order by v desc nulls last, t desc"
+CHAINS: dict[Callable[[DataStream], DataStream], tuple[list[str], str]] = {
+    first_places: ([], """select k, v, t, before, place from (select *,
+        row_number() over (partition by k order by v desc nulls last, t) as place,
+        lag(v) over (partition by k order by v desc nulls last, t) as before from rows)
+        where place <= 2 and k in ('a', 'b')"""),
+    shared_places: (["t"], """select * from (select *, rank() over (partition by k order by v nulls first) as place
+        from rows) where place < 3"""),
+    everything: (["t"], f"""select *, row_number() {ORDER}), rank() {ORDER}), dense_rank() {ORDER}), lag(d) {ORDER}),
+        lead(v, 2) {ORDER}), sum(v) {ORDER})::bigint,
+        count(distinct v) {ORDER} rows between 3 preceding and 1 following),
+        max(t) {ORDER} rows unbounded preceding),
+        last(m ignore nulls) {ORDER} rows between current row and unbounded following) from rows"""),
+    beside_all: (["t"], """select * from (select *, count(*) over (partition by k), avg(v) over (partition by k) as mean
+        from rows) where v > mean"""),
+    best_groups: ([], f"""select * from (select *, row_number() over (partition by k order by n desc, v nulls first)
+        as place from {TOTALS} where n < 4) where place <= 3"""),
+    groups_of_places: (["place"], """select place, count(*), sum(before)::bigint from (select
+        dense_rank() over (partition by k order by v nulls first, t) as place,
+        lag(v) over (partition by k order by v nulls first, t) as before from rows) group by place"""),
+    places_of_places: (["t"], """select *, row_number() over (partition by place order by v nulls first, t),
+        sum(v) over (partition by place order by v nulls first, t)::bigint from (select *,
+        row_number() over (partition by k order by v desc nulls last, t) as place from rows) where place <= 4"""),
+    best_of_windows: (["window_start", "place"], f"""select s, s + interval '10 seconds', k, n, total, place from (
+        select *, row_number() over (partition by s order by n desc, k) as place from {WINDOWS}) where place <= 2"""),
+    best_of_changing_windows: ([], f"""select s, s + interval '10 seconds', k, n, total, place from (
+        select *, row_number() over (partition by s order by total desc nulls last, k) as place from {WINDOWS})
+        where place <= 2"""),
+    best_of_all: ([], """select * from (select *, row_number() over (order by d desc nulls last, t) as place
+        from rows) where place <= 3"""),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("seed", [*range(2), *(pytest.param(n, marks=pytest.mark.nightly) for n in range(2, 60))])
+def test_tables_have_what_a_query_computes_of_all_rows(native: Environment, seed: int, tmp_path: Path) -> None:
+    draw = random.Random(seed)
+    rows = random_rows(draw)
+    stream = native.from_source(MemorySource(rows, rows_per_epoch=draw.choice([8, 20, 40])))
+    pipelines = [
+        chain(stream).to_sink(upserted(tmp_path, chain.__name__, *keys)) for chain, (keys, _) in CHAINS.items()
+    ]
+    job = native.execute("places", *pipelines)
+    assert job.metrics.rows_late == 0
+    for chain, (_, sql) in CHAINS.items():
+        check(tmp_path, chain.__name__, query(sql, rows=rows))
+
+
+@pytest.mark.parametrize("chain", CHAINS)
+def test_rows_are_read_at_once_as_jobs_have_them(
+    native: Environment, chain: Callable[[DataStream], DataStream]
+) -> None:
+    rows = random_rows(random.Random(7))
+    found = chain(native.from_source(MemorySource(rows))).to_arrow()
+    expected = query(CHAINS[chain][1], rows=rows).to_arrow_table().rename_columns(found.column_names)
+    both = [[[_plain(value) for value in row.values()] for row in table.to_pylist()] for table in (found, expected)]
+    assert sorted(map(repr, both[0])) == sorted(map(repr, both[1]))
+
+
+def _plain(value: object) -> object:
+    return f"{round(value, 6) + 0.0:.6g}" if isinstance(value, float) else value
+
+
+def test_a_sink_that_appends_gets_the_changes_of_places(native: Environment) -> None:
+    rows = native.from_source(MemorySource([{"v": 3}, {"v": 9}, {"v": 1}], rows_per_epoch=1))
+    sink = MemorySink("places")
+    places = rows.key_by().order_by("v desc").with_columns(place=row_number())
+    native.execute("log", places.filter(col("place") <= 2).to_sink(sink))
+    assert [(row["v"], row["place"], row["_change"]) for row in sink.rows()] == [
+        *((3, 1, "update_after"), (3, 1, "delete"), (9, 1, "update_after"), (3, 2, "update_after")),
+    ]
+
+
+def test_final_places_are_appended(native: Environment, tmp_path: Path) -> None:
+    rows = random_rows(random.Random(3))
+    storage = IcebergStorage.Local(str(tmp_path / "lake"))
+    sink = IcebergSink(IcebergSinkConfig(namespace=["db"], table="best", storage=storage))
+    best = best_of_windows(native.from_source(MemorySource(rows, rows_per_epoch=9)))
+    native.execute("best", best.to_sink(sink))
+    check(tmp_path, "best", query(CHAINS[best_of_windows][1], rows=rows))
+    assert len(load(tmp_path, "db.best").scan().to_arrow()) > 3
+
+
+def test_identical_rows_have_places_of_their_own(native: Environment, tmp_path: Path) -> None:
+    rows = native.from_source(MemorySource([{"v": 1}] * 5, rows_per_epoch=2))
+    places = rows.key_by().order_by("v").with_columns(place=row_number(), shared=rank())
+    native.execute("same", places.to_sink(upserted(tmp_path, "same", "place")))
+    found = load(tmp_path, "db.same").scan().to_arrow().sort_by("place").to_pylist()
+    assert found == [{"v": 1, "place": place, "shared": 1} for place in range(1, 6)]
+
+
+def test_a_function_behind_changing_places_is_refused(native: Environment) -> None:
+    rows = native.from_source(MemorySource([{"v": 1, "t": START}]))
+    places = rows.key_by().order_by("v").with_columns(place=row_number())
+    with pytest.raises(PlanError, match="can't take rows that replace earlier ones"):
+        native.execute("refused", places.map(lambda row: row).to_sink(MemorySink("out")))
+    with pytest.raises(PlanError, match="follows a step whose rows replace earlier ones"):
+        native.execute("refused", places.deduplicate("v").to_sink(MemorySink("out")))
+
+
+def test_a_changed_order_does_not_go_on_with_the_state(native: Environment, tmp_path: Path) -> None:
+    def run(*order: str) -> None:
+        rows = native.from_source(MemorySource(pa.table({"v": [1, 2]})))
+        places = rows.key_by().order_by(*order).with_columns(place=row_number())
+        native.execute("changed", places.to_sink(upserted(tmp_path, "changed", "place")))
+
+    run("v")
+    with pytest.raises(PlanError, match="order"):
+        run("v desc")
