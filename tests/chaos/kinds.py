@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from tests.chaos.inputs import FILE, KEYS, LATENESS, NEW, late_rows, new_rows, on_time, row_of, with_late_rows
 from tests.chaos.kind import Kind
-from tests.chaos.series import FILLED, LEVELS, SERIES, UPDATES
+from tests.chaos.series import FILLED, LEVELS, PLACES, SERIES, UPDATES
 from tests.recovery.rows import SCHEMA, Row
 from volley import DataStream, Environment, col, count, lit, session, sum_, tumbling
 from volley.engine.collect import sources
@@ -293,6 +293,7 @@ KINDS = {
     "filled": FILLED,
     "levels": LEVELS,
     "updates": UPDATES,
+    "places": PLACES,
     "copy_on_write": _upsert("copy_on_write"),
     "upsert_auto": _upsert("auto"),
     "in_sequence": _in_sequence("auto"),

@@ -20,10 +20,12 @@ from volley import (
     ewm_mean,
     increase,
     last,
+    lead,
     max_,
     previous,
     rate,
     rolling,
+    row_number,
     session_start,
     sum_,
     top,
@@ -31,7 +33,7 @@ from volley import (
 )
 from volley.task.failpoints import WINDOW_POINTS
 
-__all__ = ["FILLED", "LEVELS", "SERIES", "UPDATES"]
+__all__ = ["FILLED", "LEVELS", "PLACES", "SERIES", "UPDATES"]
 
 _FUNCTIONS = {
     "total": rolling("15m", sum_("amount")),
@@ -118,11 +120,15 @@ _BUSIEST = f"""
 """
 
 
-def _sizes(stream: DataStream) -> DataStream:
+def _totals(stream: DataStream) -> DataStream:
     rows = stream.select("id", "at", "amount", key=col("id") % KEYS)
     windows = rows.key_by("key").window(tumbling("1m"), on="at", lateness=LATENESS, late="dead_letter", emit="updates")
     minutes = windows.aggregate(n=count(), highest=max_("amount"))
-    totals = minutes.key_by("key").aggregate(minutes=count(), n=sum_("n"), highest=max_("highest"))
+    return minutes.key_by("key").aggregate(minutes=count(), n=sum_("n"), highest=max_("highest"))
+
+
+def _sizes(stream: DataStream) -> DataStream:
+    totals = _totals(stream)
     # Keys move from one size to the next, and the small ones end without a key.
     sizes = (
         totals.filter(col("n") > 7)
@@ -132,12 +138,28 @@ def _sizes(stream: DataStream) -> DataStream:
     return sizes.select("id", "keys", "minutes", "highest")
 
 
-_SIZES = f"""
+_TOTALS = f"""
     with minutes as (select time_bucket(interval '1 minute', "at") as start, id % {KEYS} as key, count(*) as n,
         max(amount) as highest from events group by all),
     totals as (select key, count(*) as minutes, sum(n)::bigint as n, max(highest) as highest from minutes group by key)
-    select n as id, count(*) as keys, sum(minutes)::bigint as minutes, max(highest) as highest from totals
+"""
+_SIZES = f"""
+    {_TOTALS} select n as id, count(*) as keys, sum(minutes)::bigint as minutes, max(highest) as highest from totals
     where n > 7 group by n
+"""
+
+
+def _best(stream: DataStream) -> DataStream:
+    """The first keys of each number of minutes: keys move from one to the next, and others move up."""
+    ordered = _totals(stream).key_by("minutes").order_by("n desc", "highest", "key")
+    places = ordered.with_columns(place=row_number(), behind=lead("key")).filter(col("place") <= 3)
+    return places.select("key", "n", "behind", id=col("minutes") * 10 + col("place"))
+
+
+_BEST = f"""
+    {_TOTALS} select * exclude (place) from (select key, n, lead(key) over w as behind,
+        minutes * 10 + row_number() over w as id, row_number() over w as place
+        from totals window w as (partition by minutes order by n desc, highest, key)) where place <= 3
 """
 
 
@@ -178,6 +200,15 @@ UPDATES = Kind(
     _sizes,
     lambda files: _of(_SIZES, files),
     columns=("id", "keys", "minutes", "highest"),
+    mode=Upsert("id"),
+    bad=late_rows,
+    points=WINDOW_POINTS,
+)
+PLACES = Kind(
+    with_late_rows,
+    _best,
+    lambda files: _of(_BEST, files),
+    columns=("key", "n", "behind", "id"),
     mode=Upsert("id"),
     bad=late_rows,
     points=WINDOW_POINTS,

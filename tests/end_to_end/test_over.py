@@ -10,7 +10,17 @@ import pyarrow as pa
 import pytest
 
 from tests.duck import query
-from tests.end_to_end.test_updates import DISORDER, START, TOTALS, WINDOWS, check, random_rows, totals, upserted, windows
+from tests.end_to_end.test_updates import (
+    DISORDER,
+    START,
+    TOTALS,
+    WINDOWS,
+    check,
+    random_rows,
+    totals,
+    upserted,
+    windows,
+)
 from tests.recovery.runs import load
 from volley import (
     DataStream,

@@ -5,7 +5,22 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from volley import Environment, MemorySource, avg, col, count, lit, rolling, session_start, sql, tumbling, when
+from volley import (
+    Environment,
+    MemorySource,
+    avg,
+    col,
+    count,
+    lag,
+    lit,
+    rolling,
+    row_number,
+    session_start,
+    sql,
+    sum_,
+    tumbling,
+    when,
+)
 from volley.lineage.columns import Columns, columns_of
 from volley.plan.keyed_nodes import Keyed
 from volley.plan.nodes import Apply, Join, Node, Read
@@ -150,6 +165,16 @@ def test_series() -> None:
     assert found["price"] == {"orders.price IDENTITY"}
 
 
+def test_places_and_neighbours() -> None:
+    ordered = orders.select("id", "price", "at").key_by("id").order_by("at desc")
+    found, _ = lineage(ordered.with_columns(place=row_number(), before=lag("price"), total=sum_("price")))
+    window = {"orders.id WINDOW", "orders.at WINDOW"}
+    assert found["place"] == window
+    assert found["before"] == {"orders.price TRANSFORMATION", *window}
+    assert found["total"] == {"orders.price AGGREGATION", *window}
+    assert found["price"] == {"orders.price IDENTITY"}
+
+
 def test_rows_that_are_left_out() -> None:
     assert lineage(orders.select("id").deduplicate("id"))[1] == {"orders.id GROUP_BY"}
     assert lineage(orders.select("id").limit(5)) == ({"id": {"orders.id IDENTITY"}}, set())
@@ -201,10 +226,11 @@ def test_every_kind_of_step_is_known() -> None:
             "Write",
             "Step",
             "Keyed",
+            "Changing",
             "Aggregate",
             "Side",
         ),
-        *("JoinStreams", "Series", "Deduplicate", "CompareExtracts", "Limit", "Expect"),
+        *("JoinStreams", "Series", "Over", "Deduplicate", "CompareExtracts", "Limit", "Expect"),
     }
 
     def below(kind: Any) -> set[str]:

@@ -27,6 +27,8 @@ TABLES = {
         sum(n)::bigint as n, max(n) as most from {WINDOWS} group by all""",
     "pairs": """select a."user", count(*) as pairs, max(b."at") as latest from events a join events b
         on a."user" = b."user" and a.count = 8 and b.count = 8 group by a."user" """,
+    "best": f"""select * from (select window_start, "user", n, total, row_number() over (
+        partition by window_start order by total desc, "user") as place from {WINDOWS}) where place <= 2""",
     "kinds": f"select windows, count(*) as sizes, max(n) as most from {SIZES} group by windows",
 }
 

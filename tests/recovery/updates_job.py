@@ -14,6 +14,7 @@ from volley import (
     col,
     count,
     max_,
+    row_number,
     sum_,
     tumbling,
 )
@@ -38,6 +39,7 @@ def main(folder: Path, master: str = "local[2]") -> Job:
     minutes = windows.key_by("user").window(tumbling("1m"), on="window_start").aggregate(n=sum_("n"), most=max_("n"))
     kinds = sizes.key_by("windows").aggregate(sizes=count(), most=max_("n"))
     eights = events.filter(col("count") == 8)
+    best = windows.key_by("window_start").order_by("total desc", "user").with_columns(place=row_number())
     pairs = eights.select("user").join(eights, on="user", ttl="1d", columns=["at"])
     latest = pairs.key_by("user").aggregate(pairs=count(), latest=max_("at"))
     timed = events.with_processing_time("arrived")
@@ -53,4 +55,5 @@ def main(folder: Path, master: str = "local[2]") -> Job:
         sizes.to_sink(upsert("sizes", "n")),
         minutes.to_sink(upsert("minutes", "window_start", "user")),
         kinds.to_sink(upsert("kinds", "windows")),
+        best.filter(col("place") <= 2).to_sink(upsert("best", "window_start", "place")),
     )

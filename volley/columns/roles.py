@@ -49,9 +49,7 @@ class ChangeColumns:
         columns = {field.metadata[ROLE]: field.name for field in schema if ROLE in (field.metadata or {})}
         both = columns.get(_ORDERING)
         order, operation = (columns.get(role, both) for role in (_ORDER, _OPERATION))
-        return cls(
-            _numbered(columns, _KEY), order, operation, columns.get(_UNCHANGED), _numbered(columns, _SEQUENCE)
-        )
+        return cls(_numbered(columns, _KEY), order, operation, columns.get(_UNCHANGED), _numbered(columns, _SEQUENCE))
 
     def noted(self, schema: pa.Schema) -> pa.Schema:
         """Return a schema with the notes."""
