@@ -22,12 +22,10 @@ from tests.end_to_end.test_updates import (
     windows,
 )
 from tests.recovery.runs import load
+from tests.sinks import sink_of
 from volley import (
     DataStream,
     Environment,
-    IcebergSink,
-    IcebergSinkConfig,
-    IcebergStorage,
     MemorySink,
     MemorySource,
     PlanError,
@@ -178,12 +176,44 @@ def test_a_sink_that_appends_gets_the_changes_of_places(native: Environment) -> 
 
 def test_final_places_are_appended(native: Environment, tmp_path: Path) -> None:
     rows = random_rows(random.Random(3))
-    storage = IcebergStorage.Local(str(tmp_path / "lake"))
-    sink = IcebergSink(IcebergSinkConfig(namespace=["db"], table="best", storage=storage))
     best = best_of_windows(native.from_source(MemorySource(rows, rows_per_epoch=9)))
-    native.execute("best", best.to_sink(sink))
+    native.execute("best", best.to_sink(sink_of(tmp_path, "best")))
     check(tmp_path, "best", query(CHAINS[best_of_windows][1], rows=rows))
     assert len(load(tmp_path, "db.best").scan().to_arrow()) > 3
+
+
+NEXMARK = {
+    # The last bid of each bidder at each auction.
+    "q18": """select auction, bidder, v, t from bids
+        qualify row_number() over (partition by bidder, auction order by t desc) = 1""",
+    # The ten best bids of each auction.
+    "q19": """select * from (select *, row_number() over (partition by auction order by v desc, t) as place
+        from bids) q where place <= 10""",
+}
+
+
+def test_queries_18_and_19_of_nexmark_are_jobs(native: Environment, tmp_path: Path) -> None:
+    text = "select k as auction, v as bidder, t, hash(t) % 50 as v from r where v is not null"
+    rows = query(text, r=random_rows(random.Random(11))).to_arrow_table()
+    rows = rows.set_column(3, "v", rows["v"].cast(pa.int64()))
+    bids = native.from_source(MemorySource(rows, rows_per_epoch=7))
+    keys = {"q18": ["bidder", "auction"], "q19": []}
+    sinks = {name: upserted(tmp_path, name, *keys[name]) for name in NEXMARK}
+    native.execute("nexmark", *(native.sql(text, bids=bids).to_sink(sinks[name]) for name, text in NEXMARK.items()))
+    for name, text in NEXMARK.items():
+        check(tmp_path, name, query(text, bids=rows))
+
+
+def test_places_in_sql_come_out_with_their_windows(native: Environment, tmp_path: Path) -> None:
+    """They are final: a sink that appends takes them."""
+    rows = random_rows(random.Random(12))
+    stream = native.from_source(MemorySource(rows, rows_per_epoch=9))
+    places = "select *, rank() over (partition by start order by n desc) as place from ({}) q qualify place <= 2"
+    windows = "select window.start as start, k, count(*) as n from r group by window(t, '10 seconds'), k"
+    best = native.sql(places.format(windows), r=stream, lateness=DISORDER)
+    native.execute("best", best.to_sink(sink_of(tmp_path, "best")))
+    groups = "select time_bucket(interval '10 seconds', t) as start, k, count(*) as n from r group by all"
+    check(tmp_path, "best", query(places.format(groups), r=rows))
 
 
 def test_identical_rows_have_places_of_their_own(native: Environment, tmp_path: Path) -> None:

@@ -119,6 +119,11 @@ def _expr(node: exp.Expression) -> Expr:
     return value if isinstance(value, Expr) else lit(value)
 
 
+_INSTEAD: dict[type[exp.Expr], str] = {
+    exp.Window: "the list of a query has functions over rows; filter by them in QUALIFY, or in a query around it"
+}
+
+
 def _value(node: exp.Expression) -> Any:
     """Return a constant as a Python value, any other node as an expression."""
     # A chain such as `a or b or c` takes a loop and not a frame of Python for each operator: it may have thousands.
@@ -128,7 +133,8 @@ def _value(node: exp.Expression) -> Any:
     last = type(chain[-1])
     if last not in _CONVERSIONS:
         name = _name(chain[-1])
-        raise Mistake(f"SQL's {name} is not an expression here", chain[-1], "use Python for it, or leave it out")
+        hint = _INSTEAD.get(last, "use Python for it, or leave it out")
+        raise Mistake(f"SQL's {name} is not an expression here", chain[-1], hint)
     convert, known = _CONVERSIONS[last]
     value = _converted(chain.pop(), convert, known)
     for operator in reversed(chain):

@@ -9,7 +9,19 @@ from volley.plan.sql_nodes import Mistake
 __all__ = ["check_clauses"]
 
 _CLAUSES = {
-    exp.Select: {"expressions", "from_", "joins", "where", "group", "having", "distinct", "limit", "order", "with_"},
+    exp.Select: {
+        "expressions",
+        "from_",
+        "joins",
+        "where",
+        "group",
+        "having",
+        "distinct",
+        "limit",
+        "order",
+        "with_",
+        "qualify",
+    },
     exp.Union: {"this", "expression", "distinct", "with_", "order", "limit"},
     exp.Table: {"this", "db", "catalog", "alias"},
     exp.Subquery: {"this", "alias"},
@@ -20,9 +32,9 @@ _CLAUSES = {
     exp.Distinct: {"expressions"},
     exp.Order: {"expressions"},
     exp.Ordered: {"this", "desc", "nulls_first"},
+    exp.Window: {"this", "partition_by", "order", "spec", "over"},
 }
 _INSTEAD = {
-    "qualify": "group by the key, and take min, max or top of the rows",
     "recursive": "a query can't name itself",
     "laterals": "make rows of a list by stream.explode(column), and query the result",
 }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -18,9 +18,11 @@ from volley.queries.scope import PLACEHOLDER, Relation, Types, expression
 from volley.types.arrow import type_name
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
     from volley.stream.stream import DataStream
 
-__all__ = ["Groups", "has_aggregates", "is_aggregate", "is_aggregated", "window_bound"]
+__all__ = ["Groups", "has_aggregates", "is_aggregate", "is_aggregated", "time_of_windows", "window_bound"]
 
 _AGGREGATES: dict[str, Callable[[Expr], Aggregation]] = {
     **{"count": count, "sum": sum_, "min": min_, "max": max_, "avg": avg, "mean": avg},
@@ -52,8 +54,21 @@ def is_aggregated(column: exp.Column) -> bool:
 
 
 def is_aggregate(node: exp.Expr) -> bool:
-    """Return True for the call of an aggregate."""
-    return isinstance(node, exp.Anonymous) and node.name.lower() in _AGGREGATES
+    """Return True for the call of an aggregate of a group; one with OVER is of the rows around each row."""
+    return isinstance(node, exp.Anonymous) and node.name.lower() in _AGGREGATES and not _is_over(node)
+
+
+def _is_over(node: exp.Expr) -> bool:
+    """Return True for a call, perhaps with FILTER, that OVER follows."""
+    if isinstance(node.parent, exp.Filter) and node.arg_key == "this":
+        node = node.parent
+    return isinstance(node.parent, exp.Window) and node.arg_key == "this"
+
+
+def time_of_windows(stream: DataStream, names: Sequence[str], schema: pa.Schema) -> str | None:
+    """Return the first of some columns that follows event time behind windows; None = there is none."""
+    times = [name for name in names if type_name(schema.field(name).type).startswith("timestamp")]
+    return next((name for name in times if follows_windows(stream._node, name)), None)
 
 
 class Groups:
@@ -106,6 +121,11 @@ class Groups:
         return result
 
     @property
+    def aggregates(self) -> Mapping[str, Aggregation]:
+        """The aggregates by their columns."""
+        return self._aggregates
+
+    @property
     def _time(self) -> str:
         """The name of a computed time, which no column has."""
         return max([name for name in self._schema.names if set(name) == {"_"}], default="") + "_"
@@ -114,9 +134,7 @@ class Groups:
     def _time_of_windows(self) -> str | None:
         """The name of a key that follows event time behind windows; None = there is none."""
         names = [key.name for key, _ in self._keys if isinstance(key, exp.Column)]
-        times = [name for name in names if type_name(self._schema.field(name).type).startswith("timestamp")]
-        node = self._relation.stream._node
-        return next((name for name in times if follows_windows(node, name)), None)
+        return time_of_windows(self._relation.stream, names, self._schema)
 
     @property
     def _known(self) -> set[str]:
@@ -127,7 +145,7 @@ class Groups:
         for key, name in self._keys:
             if node == key:
                 return exp.column(name, quoted=True)
-        if isinstance(node, exp.Filter) or is_aggregate(node):
+        if (isinstance(node, exp.Filter) and not _is_over(node)) or is_aggregate(node):
             assert isinstance(node, exp.Expression)
             if node not in self._columns:
                 self._columns[node] = self._aggregate(node)

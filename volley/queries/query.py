@@ -9,12 +9,13 @@ from sqlglot import exp
 
 from volley.contracts.source import Source
 from volley.errors import ConfigError
-from volley.plan.sql_nodes import Mistake, mistakes_of
+from volley.plan.sql_nodes import Mistake, mistakes_of, written_paren
 from volley.queries.clauses import check_clauses
 from volley.queries.groups import Groups, has_aggregates
 from volley.queries.joins import Condition, Joiner, QueryTiming, conjuncts, has_queries
 from volley.queries.lists import expanded, group_key, resolved_items, with_aliases, with_bounds
 from volley.queries.order import Listed, order_of
+from volley.queries.over import with_functions_over_rows
 from volley.queries.parse import HINT, query_of
 from volley.queries.scope import Item, Relation, Types, expression
 from volley.queries.subqueries import Inlined, Named, Subqueries, placeholder, queries_in, replaced
@@ -234,7 +235,14 @@ class _Translator:
             for number, (tree, name) in enumerate(items):
                 relation, tree = self._subqueries.met(relation, tree, named)
                 items[number] = tree, name
-            return self._projected(relation, resolved_items(items, relation))
+            resolved = resolved_items(items, relation)
+            return self._projected(
+                relation,
+                resolved,
+                _qualified(
+                    query, lambda tree: relation.resolved(tree, {name: written_paren(item) for item, name in resolved})
+                ),
+            )
         inlined = list[Inlined]()
         items = [(self._without_queries(tree, inlined, named), name) for tree, name in items]
         having = having and self._without_queries(having.this, inlined, named)
@@ -257,7 +265,10 @@ class _Translator:
         if condition is not None:
             kept = grouped.stream.filter(expression(condition, self._types.of(grouped.stream)))
             grouped = Relation(kept, ())
-        return self._projected(grouped, columns)
+        qualified = _qualified(
+            query, lambda tree: groups.replaced(relation.resolved(with_aliases(tree, resolved, relation, groups)))
+        )
+        return self._projected(grouped, columns, qualified)
 
     def _without_queries(self, tree: exp.Expression, inlined: list[Inlined], named: Named) -> exp.Expression:
         """Return an expression over groups with placeholders for the queries in it, which are noted."""
@@ -270,10 +281,20 @@ class _Translator:
             inlined.append(query)
         return tree
 
-    def _projected(self, relation: Relation, columns: Sequence[tuple[exp.Expression, str]]) -> Relation:
+    def _projected(self, relation: Relation, columns: Sequence[Listed], qualified: exp.Expression | None) -> Relation:
+        relation, columns, qualified = with_functions_over_rows(relation, columns, qualified, self._types)
         schema = self._types.of(relation.stream)
-        stream = relation.stream.select(*(expression(tree, schema).alias(name) for tree, name in columns))
+        rows = relation.stream if qualified is None else relation.stream.filter(expression(qualified, schema))
+        stream = rows.select(*(expression(tree, schema).alias(name) for tree, name in columns))
         return Relation(stream, tuple(Item("", name, name) for _, name in columns))
+
+
+def _qualified(query: exp.Select, resolved: Callable[[exp.Expression], exp.Expression]) -> exp.Expression | None:
+    """Return the condition of QUALIFY over the columns of the stream, if there is one."""
+    qualify = query.args.get("qualify")
+    if qualify is not None and has_queries(qualify.this):
+        raise Mistake("a query in QUALIFY", qualify, "compare with its rows in a query around this one")
+    return None if qualify is None else resolved(qualify.this)
 
 
 def _ordered(relation: Relation, tables: Sequence[Relation]) -> Relation:
