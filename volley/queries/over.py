@@ -124,9 +124,11 @@ class _Over:
                 hidden[nulls] = (hidden[name] if name in hidden else col(name)).is_null()
                 by.append(f"{nulls} {'desc' if nulls_first else 'asc'}")
             by.append(f"{name} {'desc' if is_descending else 'asc'}")
-        settings: Any = {"on": time_of_windows(stream, [name for name in keys if name not in hidden], schema), "max_ahead": None}
+        time = time_of_windows(stream, [name for name in keys if name not in hidden], schema)
         rows = stream.with_columns(**hidden) if hidden else stream
-        return Relation(rows.key_by(*keys).order_by(*by, **settings).with_columns(**self.functions), relation.items)
+        return Relation(
+            rows.key_by(*keys).order_by(*by, on=time, max_ahead=None).with_columns(**self.functions), relation.items
+        )
 
 
 def _framed(call: exp.Window, aggregation: Aggregation) -> OverFunction | Aggregation:
