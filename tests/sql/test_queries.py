@@ -341,8 +341,6 @@ REFUSED = [
         "another condition",
         "",
     ),
-    ("select id, row_number() over (order by id) as r from customers", "WINDOW is not an expression", ""),
-    ("select id from customers qualify id = 1", "QUALIFY can't be translated", ""),
     ("with recursive r as (select 1 as x from customers) select x from r", "RECURSIVE can't be translated", ""),
     ("select country, count(*) as n from customers group by rollup(country)", "ROLLUP can't be translated", ""),
     ("select id from customers intersect select country from countries", "INTERSECT can't be translated", "UNION"),

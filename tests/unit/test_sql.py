@@ -159,7 +159,7 @@ def test_a_text_is_the_expression_that_methods_build(text: str, expression: Expr
         ("a; b", "has several expressions", "leave ; out"),
         ("name = 'abc", "can't be read", "ends with '"),
         ("count(*)", "there is no function 'count'", "known: "),
-        ("sum(x) over ()", "WINDOW is not an expression", "leave it out"),
+        ("sum(x) over ()", "WINDOW is not an expression", "QUALIFY"),
         ("a in (select 1)", "IN takes no query", "leave query out"),
         ("(select 1)", "SUBQUERY is not an expression", ""),
         ("*", "STAR is not an expression", ""),
