@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -98,12 +98,15 @@ class ObjectLines:
         begun = characters[self._starts] == _BEGIN
         ended = characters[np.maximum(self._ends - 1, 0)] == _END
         is_object = begun & ended
+        if apart or is_object.all():
+            self._firsts, self._kept = np.arange(len(is_object) + 1), is_object
+            self._group = self._firsts[:-1]
+            return
         first = np.ones(len(self._starts), bool)
-        if not (apart or is_object.all()):
-            first[1:] = begun[1:] & ended[:-1]
-            may_go_on = ~is_object & _MAY_BEGIN[characters[self._starts]]
-            # Where no line can begin an object that goes on, each line stands for itself.
-            first |= ~np.logical_or.reduceat(may_go_on, np.flatnonzero(first))[np.cumsum(first) - 1]
+        first[1:] = begun[1:] & ended[:-1]
+        may_go_on = ~is_object & _MAY_BEGIN[characters[self._starts]]
+        # Where no line can begin an object that goes on, each line stands for itself.
+        first |= ~np.logical_or.reduceat(may_go_on, np.flatnonzero(first))[np.cumsum(first) - 1]
         # The first line of each group, and the line behind the last group.
         self._firsts = np.append(np.flatnonzero(first), len(first))
         self._group = np.cumsum(first) - 1
@@ -118,9 +121,9 @@ class ObjectLines:
         self._kept[self._group[lines]] = False
 
     @property
-    def kept(self) -> list[int]:
+    def kept(self) -> Sequence[int]:
         """The numbers of the lines that look like objects and were not left out."""
-        numbers: list[int] = self._firsts[:-1][self._kept].tolist()
+        numbers: Sequence[int] = self._firsts[:-1][self._kept].data
         return numbers
 
     @property
