@@ -16,7 +16,7 @@ from urllib.parse import parse_qs, parse_qsl, unquote, urlsplit
 
 from tests.services.fault_proxy import Answer, FaultProxy, Request
 
-__all__ = ["KEY", "PROBES", "SECRET", "VENDORS", "Front", "Vendor"]
+__all__ = ["KEY", "PROBES", "SECRET", "VENDORS", "Front", "Vendor", "properties_in"]
 
 KEY, SECRET = "AKIDEXAMPLE", "canary-secret"
 
@@ -62,6 +62,8 @@ class Vendor:
         more: What else the answer with the settings has.
         has_levels: False: a namespace of several parts is refused.
         absent: The requests that are answered as if there were no such path, as a regex of method and path.
+        prohibited: The table properties that are refused when a table is made or changed, as a regex.
+        properties: What is told of table properties: by whom, when; empty if nothing was found.
     """
 
     source: str
@@ -78,6 +80,8 @@ class Vendor:
     more: Mapping[str, str] = field(default_factory=dict)
     has_levels: bool = True
     absent: str | None = None
+    prohibited: str | None = None
+    properties: str = ""
 
 
 _KEYCLOAK = {"expires_in": 300, "refresh_expires_in": 0, "token_type": "Bearer", "not-before-policy": 0}
@@ -111,6 +115,8 @@ VENDORS: Mapping[str, Vendor] = {
         form={"grant_type": "client_credentials", "scope": "PRINCIPAL_ROLE:writer"},
         token={"token_type": "bearer", "expires_in": 3600},
         endpoints=[endpoint for endpoint in _POLARIS if "polaris/" not in endpoint],
+        properties="most are kept as written, those that stand for settings of Snowflake change these: "
+        "docs.snowflake.com/user-guide/tables-iceberg-table-properties, November 2026",
     ),
     "gravitino": Vendor(
         "gravitino.apache.org/docs/1.1.0/iceberg-rest-service: no commits of several tables, no pages",
@@ -145,6 +151,8 @@ VENDORS: Mapping[str, Vendor] = {
         token={"issued_token_type": "urn:ietf:params:oauth:token-type:access_token"},
         endpoints=[*_READS, *_WRITES[:4]],
         has_levels=False,
+        properties="all are kept, when a table is made and changed: unitycatalog/unitycatalog at 00f872f1, "
+        "IcebergRestCatalogService.java",
     ),
     "databricks": Vendor(
         f"docs.databricks.com/external-access/iceberg, November 2026; {PROBES}",
@@ -156,6 +164,9 @@ VENDORS: Mapping[str, Vendor] = {
         token={"scope": "all-apis", "token_type": "Bearer", "expires_in": 3600},
         endpoints=[*_READS, *_WRITES],
         has_levels=False,
+        prohibited=r"write\.object-storage\.enabled|write\.parquet\..*",
+        properties="`write.object-storage.enabled` and `write.parquet.…` are refused when a table is made, and "
+        "the first can't be removed: github.com/pola-rs/polars/issues/27453, 2026-04-30, with the service's answer",
     ),
     "s3_tables": Vendor(
         f"docs.aws.amazon.com/AmazonS3/latest/userguide/s3-tables-integrating-open-source.html; {PROBES}",
@@ -164,6 +175,8 @@ VENDORS: Mapping[str, Vendor] = {
         prefix="arn%3Aaws%3As3tables%3Aeu-central-1%3A123456789012%3Abucket%2Flake",
         service=("s3tables", "eu-central-1"),
         has_levels=False,
+        properties="any are taken when a table is made: github.com/hashicorp/terraform-provider-aws/pull/48635, "
+        "2026-06-25, run against the service",
     ),
     "biglake": Vendor(
         f"docs.cloud.google.com/lakehouse/docs/lakehouse-iceberg-rest-catalog, November 2026; {PROBES}",
@@ -286,6 +299,9 @@ class Front(FaultProxy):
             return _error(404, "NotFoundException", "Requested Api is not found")
         if not vendor.has_levels and _has_levels(path, request.body):
             return _error(400, "BadRequestException", "Multipart namespaces are not supported")
+        names = properties_in(request) if vendor.prohibited is not None else []
+        if any(re.fullmatch(str(vendor.prohibited), name) for name in names):
+            return _error(400, "BadRequestException", "Malformed request: Table properties contain prohibited keys")
         if self._is_alone:
             return _error(404, "NoSuchTableException", "there is nothing here")
         query = request.path.partition("?")[2]
@@ -293,6 +309,15 @@ class Front(FaultProxy):
         there = "/v1/" + path.replace("%1F", "%2E") + (f"?{query}" if query else "")
         kept = {name: value for name, value in request.headers.items() if name.lower() != "authorization"}
         return super().exchange(replace(request, path=there, headers=kept))
+
+
+def properties_in(request: Request) -> list[str]:
+    """The names of the table properties that a request sets."""
+    if request.method != "POST" or not re.search(r"/tables(/[^/]+)?$", request.path):
+        return []
+    body = json.loads(request.body or b"{}")
+    updates = (each for each in body.get("updates", []) if each["action"] == "set-properties")
+    return [*body.get("properties", {}), *(name for update in updates for name in update["updates"])]
 
 
 def _has_levels(path: str, body: bytes) -> bool:

@@ -8,7 +8,6 @@ import uuid
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 from pyiceberg.catalog import load_catalog as load_plain
@@ -16,6 +15,7 @@ from pyspark.sql import SparkSession
 
 from tests.recovery.lake import write
 from tests.servers.rest_fixture import RestFixture
+from tests.servers.vendors import properties_in
 from tests.services.fault_proxy import Answer, FaultProxy, Request
 from tests.services.lakes import driver
 from tests.services.test_capabilities_of_catalogs import fill
@@ -53,19 +53,13 @@ class Refusing(FaultProxy):
 
     def exchange(self, request: Request) -> Answer | None:
         if self.rule is not None and request.method == "POST":
-            names = [name for name in _set_by(json.loads(request.body or b"{}")) if self.rule.refuses(name)]
+            names = [name for name in properties_in(request) if self.rule.refuses(name)]
             if names:
                 self.refused.append(names[0])
                 error = {"message": self.rule.words.format(names[0]), "type": "BadRequestException"}
                 body = {"error": {**error, "code": self.rule.status}}
                 return Answer(self.rule.status, {"Content-Type": "application/json"}, json.dumps(body).encode())
         return super().exchange(request)
-
-
-def _set_by(body: dict[str, Any]) -> list[str]:
-    """The names of the properties that a request sets."""
-    updates = (each for each in body.get("updates", []) if each["action"] == "set-properties")
-    return [*body.get("properties", {}), *(name for update in updates for name in update["updates"])]
 
 
 @dataclass(frozen=True)

@@ -125,6 +125,19 @@ def test_tables_of_onelake_are_read_and_not_made(behind: Behind) -> None:
     assert behind.rows() == [1, 2]
 
 
+@pytest.mark.parametrize("behind", [pytest.param("databricks", marks=pytest.mark.services)], indirect=True)
+def test_a_property_that_databricks_refuses(behind: Behind) -> None:
+    asked = behind.config.with_table_properties({"write.parquet.compression-codec": "zstd"})
+    with pytest.raises(CatalogError, match="Table properties contain prohibited keys") as caught:
+        driver(asked)
+    assert "leave out table_properties that it refuses" in str(caught.value.hint)
+    # Those of Volley's own are not among them.
+    ours = driver(behind.config)
+    ours.commit(*write(ours, 0, [1]))
+    assert behind.rows() == [1]
+    assert ours._table.properties["write.metadata.previous-versions-max"] == "100"
+
+
 HEADINGS = ["Polaris", "Snowflake Open Catalog", "Gravitino", "Lakekeeper", "Unity Catalog", "S3 Tables", "BigLake"]
 
 

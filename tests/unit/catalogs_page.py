@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
+from tests.servers.vendors import VENDORS
 from volley.iceberg import (
     BigLakeCatalog,
     GlueCatalog,
@@ -148,12 +149,46 @@ announces in `/v1/config` narrows what stands here.
 """
 
 
+_TOLD = """
+What vendors, or those who have asked their services, tell of the properties of a table; of the others nothing was
+found. AWS Glue refuses tables whose metadata have more than 20 MB
+(docs.aws.amazon.com/glue, *Considerations and limitations*, November 2026).
+
+| service | table properties |
+| --- | --- |
+"""
+
+
 def page() -> str:
     """The page."""
     proofs = [
         f"| {FEATURES[name].title} | {', '.join(f'`{path}`' for path in paths)} |" for name, paths in PROVEN.items()
     ]
-    return _HEAD + _table(CATALOGS) + _TAIL + "\n".join(proofs) + "\n" + _RECORDED + _table(RECORDED)
+    return (
+        _HEAD
+        + _table(CATALOGS)
+        + _TAIL
+        + "\n".join(proofs)
+        + "\n"
+        + _RECORDED
+        + _table(RECORDED)
+        + _TOLD
+        + "".join(_told())
+    )
+
+
+def _told() -> Iterator[str]:
+    for name, vendor in VENDORS.items():
+        if vendor.properties:
+            yield f"| {_TITLES[name]} | {vendor.properties} |\n"
+
+
+_TITLES = {
+    "snowflake_open_catalog": "Snowflake Open Catalog",
+    "unity": "Unity Catalog",
+    "databricks": "Unity Catalog of Databricks",
+    "s3_tables": "S3 Tables",
+}
 
 
 def _table(catalogs: Mapping[str, CatalogConfig]) -> str:
