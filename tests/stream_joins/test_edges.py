@@ -149,6 +149,8 @@ def test_columns_may_go_and_not_come_while_rows_wait(tmp_path: Path) -> None:
         ({"time": None}, "time is None"),
         ({"as_of": ("at", "paid")}, "as_of"),
         ({"how": "outer"}, "how"),
+        ({"how": "anti", "columns": ["n"]}, "an anti join adds no columns"),
+        ({"how": "semi", "suffix": "_2"}, "a semi join adds no columns"),
     ],
 )
 def test_wrong_arguments_are_named(options: dict[str, Any], message: str) -> None:

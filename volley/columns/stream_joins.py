@@ -85,7 +85,7 @@ class StreamJoiner(Operator):
         rows = decode_rows(batch.select([name[1:] for name in schema.names if name[0] == _COLUMN]))
         unmatched = [pa.repeat(pa.scalar(False), len(times))] if _MATCHED in schema.names else []
         states = pa.Table.from_arrays([times, *unmatched, *rows.columns], schema=schema)
-        if unmatched:
+        if input == _LEFT and self._join.waits_for_none:
             return states
         # A row with a null key matches none, and does not come out.
         return states.filter(pa.array(are_valid(rows.select([name[1:] for name in self._keys(input)]).columns)))
@@ -100,29 +100,32 @@ class StreamJoiner(Operator):
         of_left = self._matches(_LEFT, left, right, waited_right)
         of_right = self._matches(_RIGHT, right.slice(0, waited_right), left, waited_left)
         left_is_over, right_is_over = self._is_over(_LEFT, left, watermark), self._is_over(_RIGHT, right, watermark)
-        unmatched = np.zeros(len(left), bool)
+        matched = of_left.counts > 0
+        matched[of_right.others()] = True
         if self._is_outer:
-            matched = left.column(_MATCHED).to_numpy(zero_copy_only=False) | (of_left.counts > 0)
-            matched[of_right.others()] = True
+            matched |= left.column(_MATCHED).to_numpy(zero_copy_only=False)
             left = left.set_column(left.schema.get_field_index(_MATCHED), _MATCHED, pa.array(matched))
-            unmatched = left_is_over & ~matched
-        waiting = left.filter(pa.array(~left_is_over)), right.filter(pa.array(~right_is_over))
-        rows = self._rows(left, right, of_left, of_right, unmatched)
+        alone = matched if self._join.how == "semi" else left_is_over & ~matched
+        # What comes out alone does so once.
+        left_waits = ~left_is_over & ~matched if self._join.is_filter else ~left_is_over
+        waiting = left.filter(pa.array(left_waits)), right.filter(pa.array(~right_is_over))
+        rows = self._rows(left, right, of_left, of_right, np.flatnonzero(alone))
         return Merged(rows, tuple(pa.Table.from_batches([side]) for side in waiting))
 
     def closing(self, latest: int) -> int | None:
-        # Rows of an inner join come out as soon as they match: no one waits for the end.
-        return min(latest + self._spans[_LEFT][1] + 1, _LAST) if self._is_outer else None
+        # Other rows come out as soon as they match: none waits for the end.
+        return min(latest + self._spans[_LEFT][1] + 1, _LAST) if self._join.waits_for_none else None
 
     def _rows(
-        self, left: pa.RecordBatch, right: pa.RecordBatch, of_left: _Matches, of_right: _Matches, unmatched: Bools
+        self, left: pa.RecordBatch, right: pa.RecordBatch, of_left: _Matches, of_right: _Matches, alone: Indices
     ) -> Iterator[pa.RecordBatch]:
-        for left_rows, right_rows in of_left.pairs():
-            yield self._joined(left, right, pa.array(left_rows), pa.array(right_rows))
-        for right_rows, left_rows in of_right.pairs():
-            yield self._joined(left, right, pa.array(left_rows), pa.array(right_rows))
-        if unmatched.any():
-            alone = np.flatnonzero(unmatched)
+        """Yield the pairs, if they come out, and the left rows that come out alone."""
+        if not self._join.is_filter:
+            for left_rows, right_rows in of_left.pairs():
+                yield self._joined(left, right, pa.array(left_rows), pa.array(right_rows))
+            for right_rows, left_rows in of_right.pairs():
+                yield self._joined(left, right, pa.array(left_rows), pa.array(right_rows))
+        if len(alone) and self._join.how != "inner":
             yield self._joined(left, right, pa.array(alone), pa.nulls(len(alone), pa.int64()))
 
     def _joined(

@@ -15,7 +15,8 @@ if TYPE_CHECKING:
 
 __all__ = ["How", "JoinedRows", "KeyJoin", "NamedTable", "StreamJoin", "TableJoin"]
 
-How = Literal["inner", "left"]
+How = Literal["inner", "left", "semi", "anti"]
+"""Which rows come out: pairs; also those of the stream without a match; those with a match; those without, alone."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,7 +25,8 @@ class KeyJoin:
 
     Args:
         on: Pairs of key columns: the stream's and the right side's.
-        how: ``"inner"`` drops rows of the stream without a match; ``"left"`` keeps them, with nulls.
+        how: ``"inner"`` drops rows of the stream without a match; ``"left"`` keeps them, with nulls; ``"semi"`` keeps
+            each row with a match once, and ``"anti"`` those without, both without further columns.
         columns: The right side's columns that are added; None = all but its keys.
         suffix: The end of the added columns' names.
     """
@@ -117,6 +119,16 @@ class StreamJoin(KeyJoin):
     before: timedelta
     after: timedelta
     timing: Timing
+
+    @property
+    def is_filter(self) -> bool:
+        """True if rows of the stream come out alone, each at most once."""
+        return self.how in ("semi", "anti")
+
+    @property
+    def waits_for_none(self) -> bool:
+        """True if rows come out because none that matches can come any more."""
+        return self.how in ("left", "anti")
 
     def __str__(self) -> str:
         left, right = self.times

@@ -6,7 +6,7 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import timedelta
-from typing import Any, Self, overload
+from typing import Any, Self, get_args, overload
 
 from volley.checks import Duration, duration, duration_or_zero, names, of_type, one_of, optional
 from volley.connectors.files.source import FileDimension, FileSource
@@ -27,6 +27,7 @@ MAX_BYTES = 256 << 20
 # A column of texts in one Arrow batch has offsets of 31 bits.
 _LARGEST = (1 << 31) - 1
 
+_WITH_TABLES = ("inner", "left")
 _LEFT, _RIGHT = "_volley_processed", "_volley_processed_right"
 
 Keys = str | Sequence[str] | Mapping[str, str]
@@ -123,7 +124,9 @@ class Joins(RowSteps):
                 or polars DataFrame, Arrow data, a list of dicts, or a `MemorySource` for their schema and name. Or a
                 stream of the same environment.
             on: The key: a column, or several, that both sides have; or a dict of the stream's columns and the other's.
-            how: ``"inner"``: drop rows without a match; ``"left"``: keep them, with nulls in the other's columns.
+            how: ``"inner"``: drop rows without a match; ``"left"``: keep them, with nulls in the other's columns. With
+                a stream also ``"semi"``: each row with a match, once, as soon as that is there; ``"anti"``: the rows
+                without one, once none can come; both without columns of the other's.
             as_of: For a table with several versions of a key's row: the stream's time column, and the table's column
                 that says since when a row is valid. Only the last row that is valid by then matches. Of two rows that
                 are valid since the same time, the greater one counts: by its first added column, then the next ones;
@@ -178,6 +181,11 @@ class Joins(RowSteps):
                 _check_no_times(within, time, timing)
                 return self._join_processed(other, by_key, ttl, buckets)
             return self._join_stream(other, by_key, within, time, timing)
+        if how not in _WITH_TABLES:
+            raise ConfigError(
+                f"{_named(how)} join with a table",
+                hint=f"{' and '.join(_WITH_TABLES)} are there; in SQL: where exists (…)",
+            )
         _check_untimed((within, time, ttl), timing)
         join = TableJoin(**by_key, table=dimension_of(other), as_of=_as_of(as_of), max_bytes=_bytes(max_bytes))
         return self._then(nodes.Join(self._node, join))
@@ -224,11 +232,19 @@ def _check_untimed(bounds: Sequence[Any], timing: Timing) -> None:
         )
 
 
+def _named(how: How) -> str:
+    return f"an {how}" if how == "anti" else f"a {how}"
+
+
 def _by_key(on: Keys, how: How, columns: Sequence[str] | None, suffix: str) -> dict[str, Any]:
     """Return the checked arguments of a `KeyJoin`."""
-    one_of(("inner", "left"))("how", how)
+    one_of(get_args(How))("how", how)
     of_type(str, 'suffix="_customer"')("suffix", suffix)
     chosen = optional(names)("columns", columns)
+    if how in ("semi", "anti"):
+        if chosen is not None or suffix:
+            raise ConfigError(f"{_named(how)} join adds no columns", hint="leave columns and suffix out")
+        return {"on": _keys(on), "how": how, "columns": (), "suffix": ""}
     if chosen is not None and (not chosen or len(set(chosen)) < len(chosen)):
         raise ConfigError(
             f"columns are {columns!r}", hint="name each column of the right side once; None = all but its keys"
