@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import math
+from collections import Counter
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
+from typing import Any
 
 import pyarrow as pa
 
-__all__ = ["TABLES"]
+__all__ = ["TABLES", "counted", "shown"]
 
 _START = datetime(2026, 1, 1, tzinfo=UTC)
 _SECONDS = [0, 3, 9, 10, 25, 25, 40, 61, 119, 120, 300, None]
@@ -47,3 +50,17 @@ TABLES = {
     ),
     "nothing": pa.table({"x": pa.array([], pa.int64()), "y": pa.array([], pa.decimal128(10, 2))}),
 }
+
+
+def counted(rows: pa.Table) -> Counter[str]:
+    """Return the rows as texts, with how often each is there."""
+    return Counter(str([shown(value) for value in row.values()]) for row in rows.to_pylist())
+
+
+def shown(value: Any) -> Any:
+    """A value as text; numbers of equal value are the same, whatever their types."""
+    if isinstance(value, float):
+        return "nan" if math.isnan(value) else format(value + 0.0, ".12g")
+    if isinstance(value, int | Decimal) and not isinstance(value, bool):
+        return format(float(value), ".12g")
+    return value.isoformat()[:19] if hasattr(value, "isoformat") and len(value.isoformat()) > 10 else str(value)

@@ -166,7 +166,7 @@ def test_a_left_join_takes_no_more_than_the_bound(tmp_path: Path) -> None:
     a, b = (Environment().from_source(stream(draw, random_rows(draw), tmp_path / name)) for name in "ab")
     for condition in ("b.at < a.at + interval '5' second", "b.at between a.at and a.at and a.price > b.price"):
         query = f"select a.id as i, b.price as p from a left join b on a.id = b.id and b.at >= a.at and {condition}"
-        with pytest.raises(ExpressionError, match="a left join with another condition"):
+        with pytest.raises(ExpressionError, match="a left join of streams with another condition"):
             Environment().sql(query, a=a, b=b)
 
 

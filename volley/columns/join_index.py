@@ -41,9 +41,14 @@ def instants(column: pa.Array) -> Indices:
 
 
 def build_index(
-    table: pa.Table, keys: Sequence[str], time: str | None, columns: Sequence[str], break_ties: bool = True
+    table: pa.Table,
+    keys: Sequence[str],
+    time: str | None,
+    columns: Sequence[str],
+    break_ties: bool = True,
+    nulls_match: bool = False,
 ) -> pa.RecordBatch:
-    """Return the rows of a table sorted by key, behind the columns of their index; rows with a null key are left out.
+    """Return the rows of a table sorted by key, behind the columns of their index.
 
     Args:
         table: The rows.
@@ -51,11 +56,13 @@ def build_index(
         time: The column that says since when a row is valid; null = never. None = always.
         columns: The columns to keep.
         break_ties: True orders rows of one key and time by the columns; False keeps their order.
+        nulls_match: False leaves rows with a null key out.
     """
     arrays = {name: table.column(name).combine_chunks() for name in {*keys, *columns, *([time] if time else [])}}
-    needed = [arrays[name] for name in (*keys, *([time] if time else []))]
-    valid = pa.array(are_valid(needed))
-    arrays = {name: array.filter(valid) for name, array in arrays.items()}
+    needed = [arrays[name] for name in (*([] if nulls_match else keys), *([time] if time else []))]
+    if needed:
+        valid = pa.array(are_valid(needed))
+        arrays = {name: array.filter(valid) for name, array in arrays.items()}
     compared = comparable([arrays[name] for name in keys])
     times = instants(arrays[time]) if time else None
     order = _order(compared, times, [arrays[name] for name in columns], break_ties)
@@ -130,7 +137,7 @@ class JoinKeys:
 
     Args:
         columns: The keys in the form in which they are compared.
-        valid: Whether each has no null; null matches nothing.
+        valid: Whether each can match: null matches nothing, unless it matches null.
     """
 
     columns: pa.RecordBatch
@@ -138,10 +145,11 @@ class JoinKeys:
     valid: Bools
 
     @classmethod
-    def of(cls, columns: Sequence[pa.Array]) -> JoinKeys:
+    def of(cls, columns: Sequence[pa.Array], nulls_match: bool = False) -> JoinKeys:
         """Return the keys that are in the columns of a stream."""
         compared = comparable(columns)
-        return cls(compared, hashes(compared), are_valid(columns))
+        valid = np.ones(len(columns[0]), bool) if nulls_match else are_valid(columns)
+        return cls(compared, hashes(compared), valid)
 
     def take(self, rows: Indices) -> JoinKeys:
         """Return the keys of some rows."""

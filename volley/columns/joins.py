@@ -47,7 +47,7 @@ def lower_join(node: nodes.Join, schema: pa.Schema) -> tuple[Callable[[pa.Record
 
     def step(batch: pa.RecordBatch) -> pa.RecordBatch:
         buckets: JoinBuckets = rows.buckets()
-        keys = JoinKeys.of([batch.column(left) for left in join.left_keys])
+        keys = JoinKeys.of([batch.column(left) for left in join.left_keys], join.nulls_match)
         time = None if join.time is None else batch[join.time]
         index = None if buckets.bits else buckets.load(0)
         if index is None or len(index.hashes) > _MANY:

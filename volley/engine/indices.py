@@ -64,10 +64,10 @@ def read_indices(reader: DimensionReader, join: TableJoin, version: Version) -> 
     schema = needed_schema(join, reader.schema)
     if join.by_history:
         return _history(reader, join, version, schema)
-    buckets = KeyBuckets(schema, keys, join.max_bytes)
+    buckets = KeyBuckets(schema, keys, join.max_bytes, join.nulls_match)
     for batch in reader.read(version, schema.names):
         buckets.add(conform(batch, schema))
-    return _indices(join, buckets, lambda rows: build_index(rows, keys, time, columns))
+    return _indices(join, buckets, lambda rows: build_index(rows, keys, time, columns, nulls_match=join.nulls_match))
 
 
 def _history(reader: DimensionReader, join: TableJoin, version: Version, schema: pa.Schema) -> Indices:
@@ -109,11 +109,13 @@ class KeyBuckets:
     Args:
         schema: The rows' columns.
         max_bytes: The most bytes of rows in memory; up to this size all rows are one bucket.
+        nulls_match: False leaves rows with a null key out.
     """
 
-    def __init__(self, schema: pa.Schema, keys: Sequence[str], max_bytes: int) -> None:
+    def __init__(self, schema: pa.Schema, keys: Sequence[str], max_bytes: int, nulls_match: bool = False) -> None:
         self._schema = schema
         self._keys = keys
+        self._nulls_match = nulls_match
         self._max_bytes = max_bytes
         self._rows = RowStore(max_bytes, self._by_hash)
 
@@ -124,7 +126,7 @@ class KeyBuckets:
             StorageError: If the local disk is full.
         """
         keys = rows.select(list(self._keys)).columns
-        if any(key.null_count for key in keys):
+        if not self._nulls_match and any(key.null_count for key in keys):
             rows = rows.filter(pa.array(are_valid(keys)))
         self._rows.append(rows)
 
@@ -173,7 +175,8 @@ def changed_indices(
     """
     keys, time, columns = parts(join, reader.schema)
     changes = _changes(reader, join, before, after)
-    changed = JoinIndex.of(build_index(changes, keys, time, [*columns, *_marks(join)], break_ties=False))
+    marked = [*columns, *_marks(join)]
+    changed = JoinIndex.of(build_index(changes, keys, time, marked, break_ties=False, nulls_match=join.nulls_match))
     bounds = bucket_bounds(key_hashes(changed.keys.columns), buckets.bits)
     table = changed.table()
     for bucket in np.flatnonzero(np.diff(bounds)).tolist():
@@ -191,7 +194,7 @@ def _changed(join: TableJoin, index: JoinIndex, changes: pa.Table, columns: Sequ
         raise NotApplicableError
     keys, time = key_columns(len(join.on), index.times is not None)
     if not join.by_history:
-        return build_index(rows, keys, time, columns)
+        return build_index(rows, keys, time, columns, nulls_match=join.nulls_match)
     return known_since(build_index(rows, keys, SINCE, [*columns, GONE], break_ties=False), index.known_since)
 
 

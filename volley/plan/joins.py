@@ -72,11 +72,13 @@ class TableJoin(KeyJoin):
         as_of: The stream's time column and the table's validity column; or the time column alone: the rows that the
             table had then. None = every row of a key matches.
         max_bytes: The most bytes of the table's rows in memory; a larger table is divided by key.
+        nulls_match: True: a null key matches a null one.
     """
 
     table: Dimension
     as_of: tuple[str, str] | str | None
     max_bytes: int
+    nulls_match: bool = False
 
     @property
     def left_columns(self) -> tuple[str, ...]:
@@ -101,7 +103,8 @@ class TableJoin(KeyJoin):
     def __str__(self) -> str:
         as_of = "" if self.time is None else f" as of {self.time!r}"
         as_of += "" if self.valid_from is None else f" >= {self.valid_from!r}"
-        return f"{self.how} join {self.table!r} on {self._keys}{as_of}"
+        nulls = ", null = null" if self.nulls_match else ""
+        return f"{self.how} join {self.table!r} on {self._keys}{nulls}{as_of}"
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -8,6 +8,7 @@ from volley.plan.sql_nodes import Mistake
 
 __all__ = ["check_clauses"]
 
+_SET = {"this", "expression", "distinct", "with_", "order", "limit"}
 _CLAUSES = {
     exp.Select: {
         "expressions",
@@ -22,7 +23,9 @@ _CLAUSES = {
         "with_",
         "qualify",
     },
-    exp.Union: {"this", "expression", "distinct", "with_", "order", "limit"},
+    exp.Union: _SET,
+    exp.Intersect: _SET,
+    exp.Except: _SET,
     exp.Table: {"this", "db", "catalog", "alias"},
     exp.Subquery: {"this", "alias"},
     exp.Join: {"this", "side", "kind", "on", "using"},

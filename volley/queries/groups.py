@@ -28,6 +28,7 @@ _AGGREGATES: dict[str, Callable[[Expr], Aggregation]] = {
     **{"count": count, "sum": sum_, "min": min_, "max": max_, "avg": avg, "mean": avg},
 }
 _WINDOWS = ("window", "session_window")
+_GROUPING = ("grouping", "grouping_id")
 _BOUNDS = {"start": "window_start", "end": "window_end"}
 _SPAN = re.compile(r"\s*(?:interval\s+)?(\d+)\s+(week|day|hour|minute|second|millisecond|microsecond)s?\s*", re.I)
 _DECIMAL = re.compile(r"decimal\((\d+),(\d+)\)")
@@ -77,22 +78,32 @@ class Groups:
     Args:
         relation: The rows to group.
         lateness: How late rows of windows may be.
+        keys: What to group by: resolved trees.
+        sets: The keys of all grouping sets. Those that are not in this one are null.
+
+    Raises:
+        Mistake: If rows can't be grouped by a key.
     """
 
-    def __init__(self, relation: Relation, types: Types, lateness: Any) -> None:
-        self._relation, self._types, self._lateness = relation, types, lateness
+    def __init__(
+        self,
+        relation: Relation,
+        types: Types,
+        lateness: Any,
+        keys: Sequence[exp.Expression] = (),
+        sets: Sequence[Sequence[exp.Expression]] = (),
+    ) -> None:
+        self.relation, self._types, self._lateness = relation, types, lateness
         self._schema = types.of(relation.stream)
         self._keys: list[tuple[exp.Expression, str]] = []
         self._aggregates: dict[str, Aggregation] = {}
         self._columns: dict[exp.Expression, exp.Expression] = {}
         self._window: tuple[exp.Expression, Window, bool] | None = None
+        self._all = [*dict.fromkeys(key for some in sets for key in some)]
+        for key in dict.fromkeys(keys):
+            self._add(key)
 
-    def add(self, key: exp.Expression) -> None:
-        """Group by a resolved tree.
-
-        Raises:
-            Mistake: If rows can't be grouped by it.
-        """
+    def _add(self, key: exp.Expression) -> None:
         if isinstance(key, exp.Anonymous) and key.name.lower() in _WINDOWS:
             if self._window is not None:
                 raise Mistake("a query is grouped by two windows", key, "group the result of one by the other")
@@ -134,7 +145,7 @@ class Groups:
     def _time_of_windows(self) -> str | None:
         """The name of a key that follows event time behind windows; None = there is none."""
         names = [key.name for key, _ in self._keys if isinstance(key, exp.Column)]
-        return time_of_windows(self._relation.stream, names, self._schema)
+        return time_of_windows(self.relation.stream, names, self._schema)
 
     @property
     def _known(self) -> set[str]:
@@ -145,6 +156,11 @@ class Groups:
         for key, name in self._keys:
             if node == key:
                 return exp.column(name, quoted=True)
+        if any(node == key for key in self._all):
+            assert isinstance(node, exp.Expression)
+            return _cast(exp.Null(), self._type(node))
+        if isinstance(node, exp.Anonymous) and node.name.lower() in _GROUPING:
+            return self._grouping(node)
         if (isinstance(node, exp.Filter) and not _is_over(node)) or is_aggregate(node):
             assert isinstance(node, exp.Expression)
             if node not in self._columns:
@@ -183,20 +199,30 @@ class Groups:
     def _result(self, name: str, argument: exp.Expression, column: str) -> exp.Expression:
         """Return the tree of an aggregate's result: a sum of decimals has 10 digits more than they have."""
         result = exp.column(column, quoted=True)
-        if name != "sum":
-            return result
-        value = expression(argument, self._schema).alias("value")
-        match = _DECIMAL.fullmatch(type_name(self._types.of(self._relation.stream.select(value)).field(0).type))
+        match = _DECIMAL.fullmatch(self._type(argument)) if name == "sum" else None
         if match is None:
             return result
-        digits = min(int(match[1]) + _SUM_DIGITS, _MOST_DIGITS), int(match[2])
-        params = [exp.DataTypeParam(this=exp.Literal.number(number)) for number in digits]
-        return exp.Cast(this=result, to=exp.DataType(this=exp.DType.DECIMAL, expressions=params, nested=False))
+        return _cast(result, f"decimal({min(int(match[1]) + _SUM_DIGITS, _MOST_DIGITS)},{match[2]})")
+
+    def _type(self, tree: exp.Expression) -> str:
+        value = expression(tree, self._schema).alias("value")
+        return type_name(self._types.of(self.relation.stream.select(value)).field(0).type)
+
+    def _grouping(self, node: exp.Anonymous) -> exp.Expression:
+        """Return a bit for each of some keys, or of all, the last one's the lowest: 1 where it is null for the set."""
+        keys = node.expressions or (self._all if node.name.lower() == "grouping_id" else [])
+        if not keys or any(key not in self._all for key in keys):
+            raise Mistake(f"{node.name} takes keys of the groups", node, f"{node.name}(key)")
+        bits = ["0" if self.is_key(key) else "1" for key in keys]
+        return exp.Literal.number(int("".join(bits), 2))
 
     def stream(self) -> DataStream:
         """Return the rows of the groups."""
-        stream = self._relation.stream
+        stream = self.relation.stream
         aggregates = self._aggregates or {"_aggregate_0": count()}
+        is_total = not self._keys and self._all
+        if is_total:
+            aggregates |= {"_rows": count()}
         on, is_session = None, False
         if self._window is not None:
             time, window, is_session = self._window
@@ -208,9 +234,19 @@ class Groups:
             # Rows that have the start of a window in common come out with it.
             window, on = tumbling(_TICK), start
         if on is None:
-            return keyed.aggregate(**aggregates)
+            grouped = keyed.aggregate(**aggregates)
+            # Grouping sets of no rows have no total.
+            return grouped.filter(col("_rows") > 0) if is_total else grouped
         grouped = keyed.window(window, on, lateness=self._lateness, max_ahead=None).aggregate(**aggregates)
         return grouped.with_column("window_end", col("window_end").dt.add(microseconds=-1)) if is_session else grouped
+
+
+def _cast(tree: exp.Expression, name: str) -> exp.Expression:
+    """Return a tree as a type, by its name."""
+    match = _DECIMAL.fullmatch(name)
+    params = [exp.DataTypeParam(this=exp.Literal.number(number)) for number in match.groups()] if match else []
+    kind = "decimal" if match else name
+    return exp.Cast(this=tree, to=exp.DataType(this=exp.DType.USERDEFINED, kind=kind, expressions=params, nested=False))
 
 
 def window_bound(node: exp.Column) -> exp.Column | None:

@@ -13,13 +13,18 @@ from volley.plan import nodes
 from volley.plan.event_times import follows_windows
 from volley.plan.expressions import col, lit
 from volley.plan.joins import How, TableJoin
-from volley.plan.sql_nodes import Mistake, written_paren
+from volley.plan.sql_nodes import written_paren
 from volley.queries.bounds import Bound, bound_of
 from volley.queries.scope import Item, Relation, Types, expression
 from volley.queries.tables import Tables
 from volley.stream.joins import MAX_BYTES
 
-__all__ = ["Condition", "Joiner", "QueryTiming", "conjuncts", "has_queries", "names_only"]
+__all__ = ["Condition", "Joiner", "Pair", "QueryTiming", "conjuncts", "has_queries", "names_only"]
+
+Pair = tuple[exp.Expression, exp.Expression]
+"""Trees of a left and a right relation that are equal."""
+
+_ZERO = exp.Literal.number(0)
 
 
 def conjuncts(tree: exp.Expression | None) -> Iterator[exp.Expression]:
@@ -83,11 +88,16 @@ class Condition:
         equal: The conditions of the pairs.
     """
 
-    pairs: list[tuple[exp.Expression, exp.Expression]] = field(default_factory=list)
+    pairs: list[Pair] = field(default_factory=list)
     left: list[exp.Expression] = field(default_factory=list)
     right: list[exp.Expression] = field(default_factory=list)
     both: list[exp.Expression] = field(default_factory=list)
     equal: list[exp.Expression] = field(default_factory=list)
+
+    @property
+    def trees(self) -> list[exp.Expression]:
+        """All conditions, as the text has them."""
+        return [*self.equal, *self.left, *self.right, *self.both]
 
     @classmethod
     def of(cls, trees: Iterable[exp.Expression], left: Relation, right: Relation) -> Condition:
@@ -109,7 +119,7 @@ def names_only(tree: exp.Expression, relation: Relation) -> bool:
     return all(relation.has(column) for column in tree.find_all(exp.Column))
 
 
-def _pair(tree: exp.Expression, left: Relation, right: Relation) -> tuple[exp.Expression, exp.Expression] | None:
+def _pair(tree: exp.Expression, left: Relation, right: Relation) -> Pair | None:
     if not isinstance(tree, exp.EQ):
         return None
     for one, other in ((tree.this, tree.expression), (tree.expression, tree.this)):
@@ -142,6 +152,10 @@ class Joiner:
     def __init__(self, tables: Tables, types: Types, needed: set[str] | None, timing: QueryTiming) -> None:
         self._tables, self._types, self._needed, self._timing = tables, types, needed, timing
 
+    def need(self, names: Iterable[str]) -> None:
+        """Keep columns whose names the text does not have."""
+        self._needed = self._needed and {*self._needed, *names}
+
     def bound(self, left: Relation, right: Relation, condition: Condition) -> Bound | None:
         """Return the bound of time within which two streams are joined; None if the right one is joined as a whole."""
         bound = bound_of([*condition.equal, *condition.both], left, right, self._types)
@@ -151,20 +165,24 @@ class Joiner:
         return bound if all(follows_windows(side.stream._node, time) for side, time in sides) else None
 
     def join(
-        self, left: Relation, right: Relation, condition: Condition, how: How, node: exp.Expression, added: bool = True
+        self,
+        left: Relation,
+        right: Relation,
+        condition: Condition,
+        how: How,
+        node: exp.Expression,
+        nulls_match: bool = False,
     ) -> Relation:
         """Return the rows of one relation with those of another that are equal by the condition's pairs.
 
         Args:
-            added: False adds no columns that can be named.
+            nulls_match: True: null is equal to null.
         """
-        if not condition.pairs:
-            hint = "each join needs an equality of columns of both sides: a.id = b.id"
-            raise Mistake("a join without an equality", node, hint)
         bound = self.bound(left, right, condition)
-        left, right, on = self._with_keys(left, right, condition.pairs)
+        # Without an equality all rows have a constant in common.
+        left, right, on = self._with_keys(left, right, condition.pairs or [(_ZERO, _ZERO)])
         key_columns = [right_key for _, right_key in on]
-        items = [item for item in right.items if self._is_needed(item)] if added else []
+        items = [item for item in right.items if self._is_needed(item)]
         columns = tuple(dict.fromkeys([item.column for item in items] or key_columns[:1]))
         suffix = self._suffix(left, right, columns)
         if bound is not None:
@@ -184,23 +202,34 @@ class Joiner:
         else:
             dimension = self._tables.dimension(right.stream, node)
             join = TableJoin(
-                on=tuple(on), how=how, columns=columns, suffix=suffix, table=dimension, as_of=None, max_bytes=MAX_BYTES
+                on=tuple(on),
+                how=how,
+                columns=columns,
+                suffix=suffix,
+                table=dimension,
+                as_of=None,
+                max_bytes=MAX_BYTES,
+                nulls_match=nulls_match,
             )
             stream = left.stream._then(nodes.Join(left.stream._node, join))
         others = (Item(item.table, item.name, item.column + suffix) for item in items)
         return Relation(stream, (*left.items, *others))
 
     def semi(
-        self, left: Relation, right: Relation, condition: Condition, node: exp.Expression, is_anti: bool
+        self,
+        left: Relation,
+        right: Relation,
+        pairs: Sequence[Pair],
+        node: exp.Expression,
+        is_anti: bool,
+        nulls_match: bool = False,
     ) -> Relation:
         """Return the rows of a relation that match rows of another one, or with `is_anti` those that match none."""
-        if not condition.pairs:
-            hint = "compare a column of the query with one of the query around it: b.id = a.id"
-            raise Mistake("EXISTS without an equality", node, hint)
-        ours, theirs = zip(*condition.pairs, strict=True)
+        ours, theirs = zip(*(pairs or [(_ZERO, _ZERO)]), strict=True)
         rows, names = self.matches(right, theirs)
-        pairs = [(tree, exp.column(name, quoted=True)) for tree, name in zip(ours, names, strict=True)]
-        joined, (match,) = self.looked_up(left, rows, pairs, ["_match"], "left" if is_anti else "inner", node)
+        on = [(tree, exp.column(name, quoted=True)) for tree, name in zip(ours, names, strict=True)]
+        how: How = "left" if is_anti else "inner"
+        joined, (match,) = self.looked_up(left, rows, on, ["_match"], how, node, nulls_match)
         return replace(joined, stream=joined.stream.filter(col(match).is_null())) if is_anti else joined
 
     def matches(self, rows: Relation, trees: Sequence[exp.Expression]) -> tuple[Relation, list[str]]:
@@ -214,14 +243,15 @@ class Joiner:
         self,
         left: Relation,
         rows: Relation,
-        pairs: Sequence[tuple[exp.Expression, exp.Expression]],
+        pairs: Sequence[Pair],
         names: Sequence[str],
         how: How,
         node: exp.Expression,
+        nulls_match: bool = False,
     ) -> tuple[Relation, list[str]]:
         """Return the rows of a relation with columns of other rows, and the names of these columns in the stream."""
         needed, self._needed = self._needed, {*names}
-        joined = self.join(left, rows, Condition(list(pairs)), how, node)
+        joined = self.join(left, rows, Condition(list(pairs)), how, node, nulls_match)
         self._needed = needed
         return Relation(joined.stream, left.items), [item.column for item in joined.items[len(left.items) :]]
 
@@ -244,7 +274,7 @@ class Joiner:
         return suffix
 
     def _with_keys(
-        self, left: Relation, right: Relation, pairs: Sequence[tuple[exp.Expression, exp.Expression]]
+        self, left: Relation, right: Relation, pairs: Sequence[Pair]
     ) -> tuple[Relation, Relation, list[tuple[str, str]]]:
         """Return both relations with the columns by which they are joined, and their names."""
         on = list[tuple[str, str]]()

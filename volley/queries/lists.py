@@ -73,8 +73,6 @@ def group_key(key: exp.Expression, listed: Sequence[tuple[exp.Expression, str]],
         if not key.this.isdecimal() or not 1 <= int(key.this) <= len(listed):
             raise Mistake(f"the list has no position {key.this}", key, f"1 to {len(listed)}")
         key = listed[int(key.this) - 1][0]
-    if isinstance(key, exp.Rollup | exp.Cube | exp.GroupingSets):
-        raise Mistake(f"{str(key.key).upper()} can't be translated", key, "unite a query for each set of columns")
     names = dict(reversed([(name, tree) for tree, name in listed]))
     if isinstance(key, exp.Column) and len(key.parts) == 1 and not relation.has(key) and key.name in names:
         key = names[key.name]

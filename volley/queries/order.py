@@ -55,7 +55,7 @@ class Order:
         return Relation(ordered.select(*(item.column for item in items)) if extra else ordered, items)
 
 
-def order_of(query: exp.Select | exp.Union, names: Sequence[str]) -> Order:
+def order_of(query: exp.Select | exp.SetOperation, names: Sequence[str]) -> Order:
     """Return the order of a query.
 
     Args:

@@ -9,15 +9,19 @@ from sqlglot import exp
 
 from volley.contracts.source import Source
 from volley.errors import ConfigError
+from volley.plan.joins import How
 from volley.plan.sql_nodes import Mistake, mistakes_of, written_paren
 from volley.queries.clauses import check_clauses
+from volley.queries.grouping import grouping_sets
 from volley.queries.groups import Groups, has_aggregates
 from volley.queries.joins import Condition, Joiner, QueryTiming, conjuncts, has_queries
 from volley.queries.lists import expanded, group_key, resolved_items, with_aliases, with_bounds
 from volley.queries.order import Listed, order_of
+from volley.queries.outer import outer_join, semi_join
 from volley.queries.over import with_functions_over_rows
 from volley.queries.parse import HINT, query_of
 from volley.queries.scope import Item, Relation, Types, expression
+from volley.queries.sets import combined
 from volley.queries.subqueries import Inlined, Named, Subqueries, placeholder, queries_in, replaced
 from volley.queries.tables import Tables, full_name
 from volley.stream.stream import DataStream
@@ -49,7 +53,7 @@ class _Translator:
 
     def __init__(self, tables: Tables, types: Types, query: exp.Query, timing: QueryTiming) -> None:
         self.tables, self._types, self._lateness = tables, types, timing.lateness
-        for inner in query.find_all(exp.Select, exp.Union):
+        for inner in query.find_all(exp.Select, exp.SetOperation):
             # The rows of a query in another one have no order.
             if inner is not query.unnest() and not inner.args.get("limit"):
                 inner.set("order", None)
@@ -67,11 +71,11 @@ class _Translator:
         if isinstance(query, exp.Subquery):
             check_clauses(query)
             return self.relation(query.this, named)
-        if not isinstance(query, exp.Select | exp.Union):
+        if not isinstance(query, exp.Select | exp.SetOperation):
             raise Mistake(f"SQL's {str(query.key).upper()} can't be translated", query, "write SELECT or UNION ALL")
         check_clauses(query)
         named = self._with(query, named)
-        return self._select(query, named) if isinstance(query, exp.Select) else self._union(query, named)
+        return self._select(query, named) if isinstance(query, exp.Select) else self._set(query, named)
 
     def _with(self, query: exp.Query, named: Named) -> Named:
         tables = query.args.get("with_")
@@ -84,17 +88,12 @@ class _Translator:
             result[table.alias] = _under(self.relation(table.this, result), table.alias, names, table)
         return result
 
-    def _union(self, query: exp.Union, named: Named) -> Relation:
+    def _set(self, query: exp.SetOperation, named: Named) -> Relation:
         left, right = (self.relation(side, named) for side in (query.this, query.expression))
-        names, others = ([item.name for item in side.items] for side in (left, right))
-        if len(names) != len(others):
-            hint = "both sides have as many columns, which fit by their places"
-            raise Mistake(f"a union of {len(names)} and {len(others)} columns", query, hint)
-        renamed = right.stream.select(**dict(zip(names, others, strict=True)))
-        stream = left.stream.union(renamed)
+        result = combined(query, left, right, self._joiner, self._types)
         order = order_of(query, [item.name for item in left.items])
-        order.refuse_hidden("UNION")
-        return order.applied(Relation(stream.deduplicate(*names) if query.args.get("distinct") else stream, left.items))
+        order.refuse_hidden(str(query.key).upper())
+        return order.applied(result)
 
     def _select(self, query: exp.Select, named: Named) -> Relation:
         if not query.args.get("from_"):
@@ -176,16 +175,12 @@ class _Translator:
         raise Mistake(f"SQL's {str(node.key).upper()} is no table here", node, "name a table, or write a query in ()")
 
     def _joined(self, left: Relation, join: exp.Join, named: Named) -> Relation:
-        side, kind = str(join.args.get("side") or ""), str(join.args.get("kind") or "")
         right = self._source(join.this, named)
         relations = [left, right]
         _check_tables(relations, join)
-        if side == "RIGHT" and kind in ("", "OUTER") and not join.args.get("using"):
+        side, kind = _kind(join)
+        if side == "RIGHT":
             left, right, side = right, left, "LEFT"
-        if side not in ("", "LEFT") or kind not in ("", "INNER", "OUTER", "SEMI", "ANTI"):
-            raise Mistake(
-                f"{side} {kind} JOIN".replace("  ", " "), join, "inner, left, right, semi and anti joins are there"
-            )
         trees = list(conjuncts(join.args.get("on"))) or _using(join, left, right)
         if any(has_queries(tree) for tree in trees):
             raise Mistake("a query inside ON", join, "put it into WHERE")
@@ -193,37 +188,34 @@ class _Translator:
             _check_names(tree, Relation(left.stream, (*left.items, *right.items)))
         condition = Condition.of(trees, left, right)
         if kind in ("SEMI", "ANTI"):
-            return self._semi(left, right, condition, join, kind == "ANTI")
-        is_left = side == "LEFT"
+            return semi_join(self._joiner, left, right, condition, join, kind == "ANTI")
         bound = self._joiner.bound(left, right, condition)
         near = bound.exact if bound is not None else ()
         others = [tree for tree in condition.both if all(tree is not known for known in near)]
-        if is_left and (condition.left or others):
-            tree = (condition.left or others)[0]
-            hint = "beside equalities it can have conditions on the right table alone"
-            raise Mistake("a left join with another condition", tree, hint)
+        if side == "FULL" or (side == "LEFT" and (condition.left or others or not condition.pairs)):
+            return _ordered(self._outer(left, right, condition, join, side == "FULL"), relations)
         right = self._joiner.filtered(right, condition.right)
         left = _first(left, join)
-        relation = self._joiner.join(left, _without(right, join), condition, "left" if is_left else "inner", join.this)
+        how: How = "left" if side == "LEFT" else "inner"
+        relation = self._joiner.join(left, _without(right, join), condition, how, join.this)
         if not join.args.get("using"):
             relation = _ordered(relation, relations)
         return self._joiner.filtered(relation, [*condition.left, *others])
+
+    def _outer(self, left: Relation, right: Relation, condition: Condition, join: exp.Join, full: bool) -> Relation:
+        """Return the rows of an outer join that is not of equalities and conditions on the right table alone."""
+        for relation in (left, right):
+            if self.tables.is_endless(relation.stream):
+                tree = next(iter([*condition.left, *condition.both]), join)
+                hint = "beside equalities and a bound of time, it can have conditions on the right table alone"
+                raise Mistake(f"a {'full' if full else 'left'} join of streams with another condition", tree, hint)
+        return outer_join(self._joiner, self._types, left, right, condition, join, full)
 
     def _where(self, relation: Relation, tree: exp.Expression, named: Named) -> Relation:
         """Return the rows for which a condition holds."""
         if has_queries(tree):
             return self._subqueries.where(relation, tree, named)
         return self._joiner.filtered(relation, [tree])
-
-    def _semi(
-        self, left: Relation, right: Relation, condition: Condition, node: exp.Expression, is_anti: bool
-    ) -> Relation:
-        if condition.left or condition.both:
-            hint = "beside equalities it can have conditions on its own tables alone"
-            raise Mistake(
-                "a semi join, IN or EXISTS with another condition", (condition.left or condition.both)[0], hint
-            )
-        return self._joiner.semi(left, self._joiner.filtered(right, condition.right), condition, node, is_anti)
 
     def _listed(
         self, query: exp.Select, relation: Relation, named: Named, listed: Sequence[Listed], hidden: Sequence[Listed]
@@ -248,9 +240,27 @@ class _Translator:
         having = having and self._without_queries(having.this, inlined, named)
         if group is not None:
             check_clauses(group)
-        groups = Groups(relation, self._types, self._lateness)
-        for key in group.expressions if group is not None else []:
-            groups.add(group_key(key, items[: len(listed)], relation))
+        sets = [()] if group is None else grouping_sets(group)
+        keys = [[group_key(key, items[: len(listed)], relation) for key in some] for some in sets]
+        parts = [
+            self._grouped(query, Groups(relation, self._types, self._lateness, some, keys), items, having, inlined)
+            for some in keys
+        ]
+        if len(parts) > 1 and (call := next(query.find_all(exp.Window), None)):
+            raise Mistake("OVER beside several sets of keys", call, "group in a query in FROM")
+        first, *others = (part.stream for part in parts)
+        return Relation(first.union(*others), parts[0].items) if others else parts[0]
+
+    def _grouped(
+        self,
+        query: exp.Select,
+        groups: Groups,
+        items: Sequence[Listed],
+        having: exp.Expression | None,
+        inlined: Sequence[Inlined],
+    ) -> Relation:
+        """Return the listed columns of groups."""
+        relation = groups.relation
         bounded = [(with_bounds(tree, relation), name) for tree, name in items]
         resolved = resolved_items(bounded, relation)
         columns = [(groups.replaced(tree), name) for tree, name in resolved]
@@ -303,6 +313,16 @@ def _ordered(relation: Relation, tables: Sequence[Relation]) -> Relation:
         (item.table, item.name): place for place, item in enumerate(item for table in tables for item in table.items)
     }
     return Relation(relation.stream, tuple(sorted(relation.items, key=lambda item: places[item.table, item.name])))
+
+
+def _kind(join: exp.Join) -> tuple[str, str]:
+    """Return the side of a join, and its kind."""
+    side, kind = str(join.args.get("side") or ""), str(join.args.get("kind") or "")
+    known = ("", "INNER", "OUTER", "SEMI", "ANTI", "CROSS")
+    if kind not in known or (join.args.get("using") and side in ("RIGHT", "FULL")):
+        hint = f"join ON an equality, and list {'b.id' if side == 'RIGHT' else 'coalesce(a.id, b.id) AS id'}"
+        raise Mistake(f"{side or kind} JOIN{' USING' if side else ''}", join, hint)
+    return side, kind
 
 
 def _is_inner(join: exp.Join) -> bool:

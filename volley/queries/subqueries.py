@@ -9,9 +9,10 @@ from functools import reduce
 from sqlglot import exp
 
 from volley.plan.aggregates import count
+from volley.plan.expressions import col
 from volley.plan.sql_nodes import Mistake, written_paren
 from volley.queries.groups import has_aggregates, is_aggregate
-from volley.queries.joins import Condition, Joiner, conjuncts, has_queries, names_only
+from volley.queries.joins import Joiner, Pair, conjuncts, has_queries, names_only
 from volley.queries.scope import BOUND, PLACEHOLDER, Item, Relation, Types
 from volley.types.arrow import type_name
 
@@ -19,8 +20,6 @@ __all__ = ["Inlined", "Named", "Subqueries", "placeholder", "queries_in", "repla
 
 Named = Mapping[str, Relation]
 """The queries of WITH, by name."""
-
-Pairs = list[tuple[exp.Expression, exp.Expression]]
 
 # Marks a column that is joined, by the number of its rows.
 _LOOKUP = "lookup"
@@ -47,11 +46,13 @@ class _Lookup:
     Args:
         pairs: The trees of the rows around the query, and the columns of the rows that these are equal to.
         names: The columns to add.
+        nulls_match: True: null is equal to null.
     """
 
     rows: Relation
     pairs: Sequence[tuple[exp.Expression, str]]
     names: Sequence[str]
+    nulls_match: bool = False
 
 
 @dataclass(frozen=True)
@@ -83,12 +84,14 @@ class _Parts:
         inner: The columns of its own tables.
         own: The conditions on these.
         pairs: The trees of the rows around it and of its own rows that are equal.
+        equal: The conditions that say so.
         others: All other conditions.
     """
 
     inner: Relation
     own: list[exp.Expression] = field(default_factory=list)
-    pairs: list[tuple[exp.Expression, exp.Expression]] = field(default_factory=list)
+    pairs: list[Pair] = field(default_factory=list)
+    equal: list[exp.Expression] = field(default_factory=list)
     others: list[exp.Expression] = field(default_factory=list)
 
     @property
@@ -103,6 +106,7 @@ class _Parts:
             self.own.append(tree)
         elif isinstance(tree, exp.EQ) and sides is not None:
             self.pairs.append((sides[1], sides[0]))
+            self.equal.append(tree)
         else:
             self.others.append(tree)
 
@@ -118,6 +122,10 @@ class _Parts:
     def named_in(self, tree: exp.Expression) -> exp.Column | None:
         """Return the first column of the query's own tables that a tree names."""
         return next((column for column in tree.find_all(exp.Column) if self.inner.has(column)), None)
+
+    def named_outside(self, tree: exp.Expression) -> Iterator[exp.Column]:
+        """Yield the columns of the rows around the query that a tree names."""
+        return (column for column in tree.find_all(exp.Column) if not self.inner.has(column))
 
     def refuse_others(self) -> None:
         """Refuse conditions that no join has."""
@@ -141,6 +149,7 @@ class Subqueries:
         types: Types,
     ) -> None:
         self._relation, self._source, self._joiner, self._types = relation, source, joiner, types
+        self._tables = 0
 
     def where(self, relation: Relation, tree: exp.Expression, named: Named) -> Relation:
         """Return the rows for which a condition with a query in it holds."""
@@ -160,7 +169,7 @@ class Subqueries:
     def met(self, relation: Relation, tree: exp.Expression, named: Named) -> tuple[Relation, exp.Expression]:
         """Return rows with what the queries in an expression are joined to, and the expression without queries."""
         for node in queries_in(tree):
-            relation, value = self.attached(relation, self.inlined(node, named))
+            relation, value = self.attached(relation, self.inlined(node, named, relation))
             tree = replaced(tree, node, value)
         return relation, tree
 
@@ -168,10 +177,10 @@ class Subqueries:
         """Join what a query became, and return its value."""
         columns = dict[tuple[int, str], exp.Column]()
         for number, lookup in enumerate(inlined.lookups):
-            # Without an equality all rows have a constant in common.
-            pairs: Pairs = [(relation.resolved(outer), _bound(key)) for outer, key in lookup.pairs]
-            pairs = pairs or [(_ZERO, _ZERO)]
-            relation, names = self._joiner.looked_up(relation, lookup.rows, pairs, lookup.names, "left", inlined.node)
+            pairs: list[Pair] = [(relation.resolved(outer), _bound(key)) for outer, key in lookup.pairs]
+            relation, names = self._joiner.looked_up(
+                relation, lookup.rows, pairs, lookup.names, "left", inlined.node, lookup.nulls_match
+            )
             columns |= {(number, name): _bound(column) for name, column in zip(lookup.names, names, strict=True)}
 
         def named(node: exp.Expr) -> exp.Expr:
@@ -181,15 +190,18 @@ class Subqueries:
         assert isinstance(value, exp.Expression)
         return relation, written_paren(value)
 
-    def inlined(self, node: exp.Expression, named: Named) -> Inlined:
+    def inlined(self, node: exp.Expression, named: Named, relation: Relation | None = None) -> Inlined:
         """Return what a query in an expression becomes: one with one value, EXISTS or IN.
+
+        Args:
+            relation: The rows around it; None = those are groups.
 
         Raises:
             Mistake: If it can't be translated.
         """
         if isinstance(node, exp.Exists):
-            return self._exists(node, named)
-        return self._in(node, named) if isinstance(node, exp.In) else self._scalar(node, named)
+            return self._exists(node, named, relation)
+        return self._in(node, named) if isinstance(node, exp.In) else self._scalar(node, named, relation)
 
     def _parts(self, query: exp.Expression, node: exp.Expression, named: Named) -> tuple[_Parts, exp.Select]:
         """Return the conditions of a query's WHERE, and the query."""
@@ -213,17 +225,16 @@ class Subqueries:
         is_anti: bool,
     ) -> Relation:
         """Return the rows whose trees are equal to the columns of other rows, or those of which they are not."""
-        pairs: Pairs = [
+        pairs: list[Pair] = [
             (relation.resolved(tree), _bound(item.column)) for tree, item in zip(trees, rows.items, strict=True)
         ]
-        return self._joiner.semi(relation, rows, Condition(pairs), node, is_anti)
+        return self._joiner.semi(relation, rows, pairs, node, is_anti)
 
-    def _scalar(self, node: exp.Expression, named: Named) -> Inlined:
+    def _scalar(self, node: exp.Expression, named: Named, relation: Relation | None) -> Inlined:
         parts, query = self._parts(node.this, node, named)
         if len(query.expressions) != 1 or not has_aggregates(query.expressions):
             hint = "select one aggregate without GROUP BY, such as max(x); or join the query in FROM"
             raise Mistake("a query in an expression that may have several rows or columns", node, hint)
-        parts.refuse_others()
         aggregates = list[exp.Expression]()
 
         def looked_up(part: exp.Expr) -> exp.Expr:
@@ -234,32 +245,35 @@ class Subqueries:
             aggregates.append(part)
             column = _looked_up(0, f"_value_{len(aggregates) - 1}")
             # A count of no rows is 0, and no row is joined.
-            return _call("coalesce", column, _ZERO.copy()) if call.name.lower() == "count" and parts.pairs else column
+            is_zero = call.name.lower() == "count" and (parts.pairs or parts.others)
+            return _call("coalesce", column, _ZERO.copy()) if is_zero else column
 
         value = query.expressions[0].unalias().transform(looked_up)
         if column := parts.named_in(value):
             raise Mistake(f"{column.name} is in no aggregate", column, f"for example max({column.name})")
-        return Inlined(node, [self._grouped(query, parts, aggregates, named)], value)
+        return Inlined(node, [self._grouped(query, parts, aggregates, named, relation)], value)
 
-    def _exists(self, node: exp.Exists, named: Named) -> Inlined:
+    def _exists(self, node: exp.Exists, named: Named, relation: Relation | None) -> Inlined:
         parts, query = self._parts(node.this, node, named)
-        if parts.others:
-            return self._compared(node, query, parts, named)
+        if len(parts.others) == 1 and (compared := self._compared(node, query, parts, named)):
+            return compared
         there = exp.GT(this=_looked_up(0, "_value_0"), expression=_ZERO.copy())
-        return Inlined(node, [self._grouped(query, parts, [_call("count", exp.Star())], named)], _is_true(there))
+        lookup = self._grouped(query, parts, [_call("count", exp.Star())], named, relation)
+        return Inlined(node, [lookup], _is_true(there))
 
-    def _compared(self, node: exp.Exists, query: exp.Select, parts: _Parts, named: Named) -> Inlined:
-        """Return EXISTS with one comparison, which the least or the greatest value of a key tells."""
-        tree, *more = parts.others
+    def _compared(self, node: exp.Exists, query: exp.Select, parts: _Parts, named: Named) -> Inlined | None:
+        """Return EXISTS with one comparison, which the least or the greatest value of a key tells; None of others."""
+        (tree,) = parts.others
         sides = parts.sides(tree)
-        if more or sides is None or type(tree) not in _EXTREMES:
-            raise Mistake("EXISTS with another condition", (more or [tree])[0], _HINT)
+        if sides is None or type(tree) not in _EXTREMES:
+            return None
         own, outer = sides
         operator = type(tree) if own is tree.this else _SWAPPED[type(tree)]
         aggregates = [_call(name, own.copy()) for name in _EXTREMES[operator]]
-        lookup = self._grouped(query, parts, aggregates, named)
+        lookup = self._of_keys(query, parts, aggregates, named)
         if type_name(self._types.of(lookup.rows.stream).field("_value_0").type) in ("double", "float"):
-            raise Mistake("EXISTS with a comparison of floating-point numbers", tree, "cast them to decimals")
+            # NaN is the greatest.
+            return None
         first, *rest = (
             operator(this=_looked_up(0, name), expression=written_paren(outer.copy())) for name in lookup.names
         )
@@ -305,7 +319,57 @@ class Subqueries:
             raise Mistake(f"IN of a query with {len(rows.items)} columns", node, "select one column")
         return rows, outer
 
-    def _grouped(self, query: exp.Select, parts: _Parts, aggregates: Sequence[exp.Expression], named: Named) -> _Lookup:
+    def _grouped(
+        self,
+        query: exp.Select,
+        parts: _Parts,
+        aggregates: Sequence[exp.Expression],
+        named: Named,
+        relation: Relation | None,
+    ) -> _Lookup:
+        """Return aggregates of a query's rows for the rows around it."""
+        if not parts.others:
+            return self._of_keys(query, parts, aggregates, named)
+        if relation is None:
+            parts.refuse_others()
+        assert relation is not None
+        return self._of_values(query, parts, aggregates, named, relation)
+
+    def _of_values(
+        self,
+        query: exp.Select,
+        parts: _Parts,
+        aggregates: Sequence[exp.Expression],
+        named: Named,
+        relation: Relation,
+    ) -> _Lookup:
+        """Return aggregates of a query's rows, for all values of the columns around it that it names."""
+        self._tables += 1
+        table, conditions = f"_outer_{self._tables}", [*parts.equal, *parts.others]
+        columns = {relation.item(column): column for tree in conditions for column in parts.named_outside(tree)}
+        names = {item: f"{table}_{number}" for number, item in enumerate(columns)}
+        values = relation.stream.select(**{name: col(item.column) for item, name in names.items()})
+        around = Relation(
+            values.deduplicate(*names.values()), tuple(Item(table, name, name) for name in names.values())
+        )
+        self._joiner.need(names.values())
+
+        def within(node: exp.Expr) -> exp.Expr:
+            if not isinstance(node, exp.Column) or parts.inner.has(node):
+                return node
+            return exp.column(names[relation.item(node)], table=table, quoted=True)
+
+        inner = _Parts(parts.inner, [*parts.own, *(_transformed(tree, within) for tree in conditions)])
+        grouped = _rewritten(query, inner, aggregates)
+        keys = [exp.column(name, table=table, quoted=True) for name in names.values()]
+        grouped.set("expressions", [*grouped.expressions, *(exp.alias_(key, key.name) for key in keys)])
+        grouped.set("joins", [*(grouped.args.get("joins") or []), exp.Join(this=exp.to_table(table))])
+        grouped.set("group", exp.Group(expressions=[key.copy() for key in keys]))
+        rows = self._relation(grouped, {**named, table: around})
+        pairs = [(column, names[item]) for item, column in columns.items()]
+        return _Lookup(rows, pairs, [f"_value_{number}" for number in range(len(aggregates))], nulls_match=True)
+
+    def _of_keys(self, query: exp.Select, parts: _Parts, aggregates: Sequence[exp.Expression], named: Named) -> _Lookup:
         """Return aggregates of a query's rows, by the keys of its equalities."""
         grouped = _rewritten(query, parts, aggregates)
         if parts.pairs:
@@ -329,9 +393,7 @@ def queries_in(tree: exp.Expression) -> Iterator[exp.Expression]:
 
 def replaced(tree: exp.Expression, node: exp.Expression, value: exp.Expression) -> exp.Expression:
     """Return a tree with a value in place of a query."""
-    result = tree.transform(lambda part: value.copy() if part == node else part)
-    assert isinstance(result, exp.Expression)
-    return result
+    return _transformed(tree, lambda part: value.copy() if part == node else part)
 
 
 def placeholder(number: int) -> exp.Column:
@@ -352,6 +414,12 @@ def _rewritten(query: exp.Select, parts: _Parts, listed: Sequence[exp.Expression
     keys = [exp.alias_(own.copy(), f"_key_{number}") for number, (_, own) in enumerate(parts.pairs)]
     result.set("expressions", [*values, *keys])
     result.set("where", exp.Where(this=exp.and_(*parts.own, copy=True)) if parts.own else None)
+    return result
+
+
+def _transformed(tree: exp.Expression, change: Callable[[exp.Expr], exp.Expr]) -> exp.Expression:
+    result = tree.transform(change)
+    assert isinstance(result, exp.Expression)
     return result
 
 

@@ -38,7 +38,10 @@ class _RightRows:
     @cached_property
     def _index(self) -> JoinIndex:
         join, names = self.join, self.schema.names
-        return JoinIndex.of(build_index(self.table, join.right_keys, join.valid_from, join.added(names)))
+        added = join.added(names)
+        return JoinIndex.of(
+            build_index(self.table, join.right_keys, join.valid_from, added, nulls_match=join.nulls_match)
+        )
 
 
 class ViewJoin(ViewOperator):

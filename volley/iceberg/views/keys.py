@@ -66,10 +66,9 @@ class Keys:
         Args:
             names: The input's column for each column; None if it is computed.
         """
-        known = {name: source for name in self.columns if (source := names.get(name)) is not None}
-        if not known:
-            return None
-        return Keys(self.values.select(list(known)).rename_columns(list(known.values())))
+        # Of two columns that are one in the input, one is enough.
+        known = {source: name for name in self.columns if (source := names.get(name)) is not None}
+        return Keys(self.values.select(list(known.values())).rename_columns(list(known))) if known else None
 
     def select(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """Return the rows of a batch that have one of the keys, and hardly ever another one."""
