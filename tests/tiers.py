@@ -6,12 +6,13 @@ What is marked proves the same again: another death of a mode that has one, anot
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Sequence
+from itertools import cycle
 from typing import Any
 
 import pytest
 from hypothesis import settings
 
-__all__ = ["deaths", "examples", "nightly", "some"]
+__all__ = ["deaths", "examples", "in_turn", "nightly", "some"]
 
 
 def nightly(*values: object, id: str | None = None) -> Any:
@@ -36,6 +37,22 @@ def some(cases: Iterable[Any], by: Callable[[Any], Hashable] = lambda case: None
         parameters.append(nightly(case) if by(case) in kinds else pytest.param(case))
         kinds.add(by(case))
     return parameters
+
+
+def in_turn(cases: Iterable[Any], others: Iterable[Any]) -> list[Any]:
+    """Return the pairs of two parameters' values: each run has each case once, with the other values in turn.
+
+    Example:
+        >>> [pair.values for pair in in_turn("ab", (1, 2)) if not pair.marks]
+        [('a', 1), ('b', 2)]
+    """
+    values = [*others]
+    pairs = ((case, [*values[first:], *values[:first]]) for first, case in zip(cycle(range(len(values))), cases))
+    return [
+        pair
+        for case, (first, *rest) in pairs
+        for pair in [pytest.param(case, first), *(nightly(case, other) for other in rest)]
+    ]
 
 
 def deaths(kills: Sequence[Any], one: int) -> list[Any]:

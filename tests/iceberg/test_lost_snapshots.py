@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests.recovery.lake import QUERY, Lake, write
-from tests.tiers import some
+from tests.tiers import in_turn
 from volley import CatalogError, Environment, MaterializedView
 from volley.iceberg import (
     IcebergSinkConfig,
@@ -101,21 +101,12 @@ USES: dict[str, Callable[[Lake], Any]] = {
 }
 
 
-# In each run a damage for each use, in turn.
-CASES = [
-    (use, [*DAMAGES][(number + more) % len(DAMAGES)]) for number, use in enumerate(USES) for more in range(len(DAMAGES))
-]
-
-
-@pytest.mark.parametrize(
-    "case", some(CASES, by=lambda case: case[0]), ids=lambda case: f"{case[0]}, {case[1].__name__}"
-)
-def test_damaged_metadata_is_named(case: tuple[str, Callable[..., None]], lake: Lake) -> None:
-    use, change = USES[case[0]], case[1]
+@pytest.mark.parametrize(("use", "change"), in_turn(USES, DAMAGES))
+def test_damaged_metadata_is_named(use: str, change: Callable[..., None], lake: Lake) -> None:
     files = lake.files()
     damage(lake, change)
     with pytest.raises(CatalogError, match=r"metadata of table db\.events is damaged") as caught:
-        use(lake)
+        USES[use](lake)
     assert DAMAGES[change] in caught.value.message
     assert caught.value.hint
     assert all(file.exists() for file in files)

@@ -15,6 +15,7 @@ from tests.mariadb.jobs import mirror, mirror_all
 from tests.mariadb.shops import Shop
 from tests.postgres.jobs import config
 from tests.postgres.runs import running
+from tests.tiers import some
 from volley import Environment, IcebergSink, MariaDbSource, SourceError, VolleyError
 from volley.iceberg import History
 
@@ -94,7 +95,7 @@ def test_what_has_no_place_in_the_log_is_refused(shop: Shop, tmp_path: Path) -> 
 
 
 @pytest.mark.usefixtures("spark")
-@pytest.mark.parametrize("image", ["full", "noblob", "minimal"])
+@pytest.mark.parametrize("image", some(["noblob", "full", "minimal"]))
 def test_a_mirror_and_a_second_job_beside_it(image: str, shop: Shop, tmp_path: Path) -> None:
     """The second one loads what the first one has followed, and the first one goes on behind it."""
     first, second = shop.source(sequence=True), other(shop)

@@ -11,6 +11,7 @@ import pytest
 
 from tests.captured import Database
 from tests.postgres.runs import Run, running
+from tests.tiers import in_turn
 from volley.connectors.postgres import (
     catalog,
     connection,
@@ -145,8 +146,7 @@ def catch_up(run: Run, tables: Tables) -> Tables:
     return applied(run.epoch(), tables)
 
 
-@pytest.mark.parametrize("statement", REWRITES)
-@pytest.mark.parametrize("running_on", [True, False])
+@pytest.mark.parametrize(("statement", "running_on"), in_turn(REWRITES, [True, False]))
 def test_rewrites_lead_to_a_reload(market: Database, tmp_path: Path, statement: str, running_on: bool) -> None:
     source = market.source(None, on_rewrite="reload")
     with running(source, tmp_path) as run:

@@ -11,6 +11,7 @@ import pytest
 from tests.captured import Database
 from tests.postgres.runs import running
 from tests.servers.postgres import Postgres
+from tests.tiers import in_turn
 from tests.waiting import wait_until
 from volley import ConfigError, PostgresSource, SourceContext, SourceError
 from volley.connectors.postgres.connection import server_errors
@@ -196,11 +197,11 @@ CHANGES = [
 ]
 
 
-@pytest.mark.parametrize(("statement", "message"), CHANGES, ids=[change[1] for change in CHANGES])
-@pytest.mark.parametrize("running_on", [True, False])
+@pytest.mark.parametrize(("change", "running_on"), in_turn(CHANGES, [True, False]))
 def test_changes_that_the_stream_does_not_carry(
-    shop: Database, tmp_path: Path, statement: str, message: str, running_on: bool
+    shop: Database, tmp_path: Path, change: tuple[str, str], running_on: bool
 ) -> None:
+    statement, message = change
     insert = "insert into orders values (5000, 'x', 1, null)"
     with running(shop.source(), tmp_path) as run:
         run.epoch()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -23,6 +22,7 @@ from tests.services.fault_proxy import (
     expire_tokens,
     hold_answer,
     hold_request,
+    kind_of,
     lose_answer,
     lose_request,
 )
@@ -51,8 +51,7 @@ def by_name(fault: Fault) -> str:
 
 
 def by_kind(fault: Fault) -> str:
-    """Statuses of a catalog that is busy are of one kind, and refusals behind a commit that landed, too."""
-    return "busy" if fault in STATUS else re.sub(r"\d", "", fault.__name__)
+    return "busy" if fault in STATUS else kind_of(fault)
 
 
 @pytest.fixture

@@ -160,6 +160,11 @@ def named(name: str, fault: Fault) -> Fault:
     return fault
 
 
+def kind_of(fault: Fault) -> str:
+    """Return a fault's name without the status of its answer."""
+    return re.sub(r"\d", "", fault.__name__)
+
+
 LIES: list[Fault] = [
     lose_answer,
     lose_request,

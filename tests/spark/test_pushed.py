@@ -17,6 +17,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_schema
 
+from tests.tiers import examples
 from volley import Environment, Expr, MemorySource, col, lit
 from volley.plan.expression_nodes import column_names
 from volley.spark.pushed import condition, pushed
@@ -75,7 +76,7 @@ def kept_by_arrow(table: pa.Table, predicate: Expr) -> list[int]:
     return sorted(kept.to_arrow()["number"].to_pylist())
 
 
-@settings(max_examples=15, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(1), suppress_health_check=list(HealthCheck))
 @given(rows, st.lists(conditions(), min_size=4, max_size=4))
 def test_a_pushed_condition_means_the_same(
     job_session: SparkSession, data: list[dict[str, Any]], predicates: list[Expr]
@@ -93,7 +94,7 @@ def test_a_pushed_condition_means_the_same(
     assert [row.asDict() for row in found] == ours
 
 
-@settings(max_examples=15, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(1), suppress_health_check=list(HealthCheck))
 @given(rows, conditions("ilsytndm"))
 def test_no_row_is_lost(job_session: SparkSession, data: list[dict[str, Any]], predicate: Expr) -> None:
     """Of conditions that are pushed in part, or not at all."""

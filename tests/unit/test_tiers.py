@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
 from typing import Any
 
 from tests.durations import Cost, slower
-from tests.tiers import deaths, nightly, some
+from tests.tiers import deaths, in_turn, nightly, some
 
 
 def of_tier(parameters: list[Any]) -> tuple[list[Any], list[Any]]:
@@ -20,6 +22,18 @@ def test_each_run_has_the_first_case_of_each_kind() -> None:
     assert of_tier(some(["a", "b"])) == (["a"], ["b"])
     assert of_tier(some([1, 3, 2, 4], by=lambda number: number % 2)) == ([1, 2], [3, 4])
     assert of_tier([*some([]), nightly("c", id="d")]) == ([], ["c"])
+
+
+def test_each_run_has_each_case_with_the_others_in_turn() -> None:
+    pairs = in_turn("abc", (1, 2))
+    assert [pair.values for pair in pairs if not pair.marks] == [("a", 1), ("b", 2), ("c", 1)]
+    assert {pair.values for pair in pairs} == {(case, other) for case in "abc" for other in (1, 2)}
+
+
+def test_each_property_has_a_share_of_the_examples() -> None:
+    """A fixed number would be too many for each run, or too few for the night."""
+    files = Path(__file__).parents[1].rglob("test_*.py")
+    assert [file.name for file in files if re.search(r"max_examples=\d", file.read_text())] == []
 
 
 def test_each_run_has_one_death_and_the_night_has_all() -> None:

@@ -19,6 +19,7 @@ from pyiceberg.table.metadata import TableMetadataV3
 
 from tests.duck import query
 from tests.recovery.lake import disturb
+from tests.tiers import some
 from tests.upserts.lake import QUERY, Lake, do
 from volley import ConfigError, Epoch, IcebergSink, LayoutChangedError, Metrics, SinkContext
 from volley.iceberg import Append, IcebergTable, Upsert, orphan_files, publish_branch
@@ -76,7 +77,7 @@ def vectors(lake: Lake) -> list[str]:
 
 
 @pytest.mark.parametrize("strategy", ["auto", "merge_on_read", "copy_on_write"])
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", some([0, 2, 1], by=lambda seed: seed == 2))
 def test_rows_and_ids_equal_a_model(opened: Any, strategy: Strategy, seed: int) -> None:
     rng = Random(f"{strategy}{seed}")
     upgraded = seed == 2

@@ -7,11 +7,12 @@ import pytest
 
 from tests.duck import query
 from tests.nexmark import LAST_BIDS, bids
+from tests.tiers import nightly
 from tests.upserts.conftest import MakeLake
 from volley.iceberg import Upsert
 
 
-@pytest.mark.parametrize(("epochs", "deleted"), [(4, 0.2), (40, 0.0)])
+@pytest.mark.parametrize(("epochs", "deleted"), [(4, 0.2), nightly(40, 0.0)])
 def test_no_key_is_stale(epochs: int, deleted: float, make_lake: MakeLake) -> None:
     rows = bids(3_000, late=1_000, deleted=deleted)
     lake = make_lake(Upsert(["auction", "bidder"], sequence="date_time", op_field="op"), rows.schema)

@@ -17,6 +17,7 @@ from pyiceberg.types import LongType
 
 from tests.duck import query
 from tests.iceberg.snapshots import disturb
+from tests.tiers import some
 from tests.views.tables import Known, Query, Row, checked, same, view_of
 from volley import (
     ConfigError,
@@ -218,12 +219,13 @@ def test_a_group_that_loses_all_extremes_that_are_known(added: int, expected: in
     orders.files.close()
 
 
-def test_fifty_refreshes_are_each_equal_to_the_recomputation(orders: Known, tmp_path: Path) -> None:
+@pytest.mark.parametrize("refreshes", some([15, 50]))
+def test_many_refreshes_are_each_equal_to_the_recomputation(orders: Known, refreshes: int) -> None:
     """Inserts, updates and deletes in turn, of rows that are in many files; extremes and whole groups go, too."""
     dice = random.Random(50)
     view = view_of(BY_CUSTOMER, {"orders": orders}, mode="incremental", strict=True)
     checked(view, BY_CUSTOMER, {"orders": orders})
-    for number in range(50):
+    for number in range(refreshes):
         live = len(orders.rows)
         removed = set(dice.sample(range(live), min(live, dice.choice([0, 1, 5, 12]))))
         updated = [{**orders.rows[place], "price": dice.randrange(100)} for place in removed if dice.random() < 0.5]

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.tiers import examples
 from tests.views.tables import Known, Query, Row, checked, same
 from volley import ConfigError, Environment, ExpressionError, IcebergTable, MaterializedView, PlanError
 from volley.iceberg import IcebergSinkConfig
@@ -98,7 +99,7 @@ def changed(data: st.DataObject, table: Known, rows: st.SearchStrategy[Row]) -> 
 
 
 @pytest.mark.parametrize("text", TEXTS)
-@settings(max_examples=5)
+@settings(max_examples=examples(0.2))
 @given(data=st.data())
 def test_a_view_of_a_text_is_what_duckdb_computes(text: str, data: st.DataObject) -> None:
     with tempfile.TemporaryDirectory() as folder:

@@ -15,6 +15,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.tiers import examples
 from tests.windows.local import LocalStep, row_count, windows
 from volley import (
     ConfigError,
@@ -107,7 +108,7 @@ def first_within(splits: Sequence[Sequence[Sequence[Row]]]) -> list[set[int]]:
     return found
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(1))
 @given(epochs, st.integers(1, 5))
 def test_the_first_row_of_each_key(drawn: Any, buckets: int) -> None:
     splits = numbered(drawn)
@@ -117,7 +118,7 @@ def test_the_first_row_of_each_key(drawn: Any, buckets: int) -> None:
         assert step.watermark is None
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(1))
 @given(epochs, st.integers(1, 5))
 def test_the_first_row_of_each_key_within_a_time(drawn: Any, buckets: int) -> None:
     splits = numbered(drawn)
@@ -129,7 +130,7 @@ def test_the_first_row_of_each_key_within_a_time(drawn: Any, buckets: int) -> No
         assert step.rejected.untimed == untimed
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=examples(1))
 @given(epochs, st.integers(1, 60))
 def test_the_first_rows(drawn: Any, rows: int) -> None:
     splits = numbered(drawn)
