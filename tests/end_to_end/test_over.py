@@ -204,6 +204,22 @@ def test_queries_18_and_19_of_nexmark_are_jobs(native: Environment, tmp_path: Pa
         check(tmp_path, name, query(text, bids=rows))
 
 
+def test_the_first_rows_of_an_order_are_kept_up_to_date(native: Environment, tmp_path: Path) -> None:
+    rows = random_rows(random.Random(13))
+    stream = native.from_source(MemorySource(rows, rows_per_epoch=7))
+    texts = {
+        "first": "select t, k, v from r order by v desc nulls last, t limit 5",
+        "groups": "select k, count(*) as n from r group by k order by n desc, k limit 2",
+        "inner": """select v, count(*) as n from (
+            select v from r where v > -4 order by d desc nulls last, t limit 9) q group by v""",
+    }
+    keys = {"first": "t", "groups": "k", "inner": "v"}
+    jobs = (native.sql(text, r=stream).to_sink(upserted(tmp_path, name, keys[name])) for name, text in texts.items())
+    native.execute("first", *jobs)
+    for name, text in texts.items():
+        check(tmp_path, name, query(text, r=rows))
+
+
 def test_places_in_sql_come_out_with_their_windows(native: Environment, tmp_path: Path) -> None:
     """They are final: a sink that appends takes them."""
     rows = random_rows(random.Random(12))

@@ -180,5 +180,5 @@ def test_a_table_is_not_joined_within_a_bound() -> None:
     for options in wrong:
         with pytest.raises(ConfigError, match="a join with a table has a bound of time"):
             rows.join(MemorySource([{"k": 1}]), on="k", **options)
-    with pytest.raises(ConfigError, match="an anti join with a table\n.*in SQL: where exists"):
+    with pytest.raises(ConfigError, match="an anti join with a table"):
         rows.join(MemorySource([{"k": 1}]), on="k", how="anti")

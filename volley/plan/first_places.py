@@ -1,4 +1,4 @@
-"""Finds the filters that let through the first places of ordered rows alone: a step keeps no more rows than these.
+"""Finds the first places of ordered rows, of which a step keeps no more: filters by a place, and rows with a limit.
 
 The rows of `row_number() <= 3` are the first three of each key, and no later row brings a fourth one back. Apache
 Flink's Top-N is found so.
@@ -14,12 +14,18 @@ from volley.plan.expression_nodes import Call, Column, ExprNode, Literal, output
 from volley.plan.graph import followers_in, rebuilt
 from volley.plan.keyed_nodes import Over
 from volley.plan.nodes import Node, Write
+from volley.plan.over import Ordering, row_number
 
 __all__ = ["with_first_places"]
 
+_PLACE = "_volley_place"
+
 
 def with_first_places(writes: Sequence[Write]) -> list[Write]:
-    """Return the graph of a job in which ordered rows come out as far as the filters behind them let them through."""
+    """Return the graph of a job in which ordered rows come out as far as the filters behind them let them through.
+
+    The first rows of an order are the first places of all rows, which a job keeps up to date.
+    """
     found = list(nodes.walk(writes))
     followers = followers_in(found)
     first: dict[int, tuple[str, int]] = {}
@@ -39,6 +45,10 @@ def with_first_places(writes: Sequence[Write]) -> list[Write]:
 
     def changed(node: Node) -> Node:
         place = next(in_order)
+        if isinstance(node, nodes.Ordered) and node.rows is not None:
+            ordering = Ordering(node.order, buckets=1)
+            numbered = Over(node.input, (), ((_PLACE, row_number()),), ordering, (_PLACE, node.rows), place=node.place)
+            return nodes.Drop(numbered, (_PLACE,))
         return replace(node, first=place) if isinstance(node, Over) and place is not None else node
 
     return [write for write in rebuilt(writes, changed) if isinstance(write, Write)]

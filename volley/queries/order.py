@@ -46,7 +46,8 @@ class Order:
         stream = relation.stream
         if not self.keys:
             return relation if self.rows is None else replace(relation, stream=stream.limit(self.rows))
-        check_bounded(stream._node, "order by")
+        if self.rows is None:
+            check_bounded(stream._node, "order by")
         items = relation.items[: len(relation.items) - len(self.hidden)]
         columns = {f"_nulls_{number}": col(name).is_null() for number, name in enumerate(self.nulls)}
         stream = stream.with_columns(**columns) if columns else stream
