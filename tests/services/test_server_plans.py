@@ -395,3 +395,19 @@ def test_rows_that_the_catalog_hides(planned: Planned, residual: Any, ids: list[
 
     planned.proxy.arm(edited(hide), "POST", PLAN, times=None)
     assert [each["id"] for each in planned.by_server(columns=["id"], partition_filter=text)] == ids
+
+
+def test_tasks_leave_out_what_the_catalog_hides(planned: Planned, spark: SparkSession, tmp_path: Path) -> None:
+    planned.epoch(0, row(0), row(1, "b"), row(2, None))
+
+    def hide(body: dict[str, Any]) -> None:
+        for task in body["file-scan-tasks"]:
+            task["residual-filter"] = {"type": "not-eq", "term": "city", "value": "b"}
+
+    planned.proxy.arm(edited(hide), "POST", PLAN, times=None)
+    sink = MemorySink()
+    environment = Environment(spark=spark, checkpoint_dir=str(tmp_path / "checkpoints"))
+    source = IcebergSource(IcebergSourceConfig(planned.config.ref).with_columns(["id"]))
+    environment.from_source(source).to_sink(sink).execute("copy", once=True)
+    # Of what is neither the one nor the other, nothing is shown.
+    assert [each["id"] for each in sink.rows()] == [0]

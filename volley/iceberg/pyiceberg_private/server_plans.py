@@ -7,6 +7,7 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Any, Literal
+from urllib.parse import quote
 
 from pyiceberg.io import FileIO
 
@@ -62,9 +63,13 @@ def scan_tasks(send: Send, name: str, request: Mapping[str, Any]) -> list[dict[s
     except BaseException:
         if plan_id is not None:
             with suppress(Exception):  # it is given up anyway
-                send("DELETE", f"plan/{plan_id}", None)
+                send("DELETE", _path(plan_id), None)
         raise
     return parts
+
+
+def _path(plan_id: str) -> str:
+    return f"plan/{quote(plan_id, safe='')}"
 
 
 def _completed(send: Send, name: str, answer: dict[str, Any]) -> dict[str, Any]:
@@ -73,7 +78,7 @@ def _completed(send: Send, name: str, answer: dict[str, Any]) -> dict[str, Any]:
     while answer.get("status") == "submitted" and plan_id is not None and time.monotonic() < until:
         time.sleep(wait)
         wait = min(2 * wait, _LONGEST_WAIT)
-        answer = send("GET", f"plan/{plan_id}", None)
+        answer = send("GET", _path(plan_id), None)
     if answer.get("status") == "completed":
         return answer
     reason = (answer.get("error") or {}).get("message") or "no reason is told"
