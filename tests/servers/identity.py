@@ -68,18 +68,23 @@ def azure_identity() -> TokenEndpoint:
 
 
 def _azure_token(asked: dict[str, str]) -> dict[str, Any]:
+    token, end = azure_token(3600)
+    return {"access_token": token, "expires_on": str(end), "token_type": "Bearer", "resource": asked["resource"]}
+
+
+def azure_token(seconds: int) -> tuple[str, int]:
+    """A token for Azure's storage, and when it ends."""
     now = int(time.time())
     claims = {
         "aud": "https://storage.azure.com",
         "iss": "https://sts.windows.net/ab1f708d-50f6-404c-a006-d71b2ac7a606/",
         "iat": now - 60,
         "nbf": now - 60,
-        "exp": now + 3600,
+        "exp": now + seconds,
         "oid": "23657296-5cd5-45b0-a809-d972a7f4dfe1",
         "tid": "dd0d0df1-06c3-436c-8034-4b9a153097ce",
     }
-    token = ".".join([_encoded({"alg": "RS256", "typ": "JWT"}), _encoded(claims), "signature"])
-    return {"access_token": token, "expires_on": str(now + 3600), "token_type": "Bearer", "resource": asked["resource"]}
+    return ".".join([_encoded({"alg": "RS256", "typ": "JWT"}), _encoded(claims), "signature"]), now + seconds
 
 
 def _encoded(value: dict[str, Any]) -> str:

@@ -21,7 +21,7 @@ from pyiceberg.io.fsspec import FsspecFileIO
 from tests.recovery.lake import QUERY, SCHEMA
 from tests.servers.azurite import ACCOUNT, KEY, Azurite
 from tests.servers.gcs import FakeGcs
-from tests.servers.identity import TokenEndpoint
+from tests.servers.identity import TokenEndpoint, azure_token
 from tests.servers.rest_fixture import RestFixture
 from tests.servers.s3 import S3
 from tests.services.documented import documented
@@ -250,6 +250,20 @@ def in_azure(azurite: Azurite) -> Cloud:
     return Cloud(azurite.storage(None), azurite.properties(), give, ends)
 
 
+@pytest.fixture
+def in_azure_by_tokens(azurite: Azurite) -> Cloud:
+    """The same by tokens, which say themselves when they end."""
+    ends: list[float] = []
+
+    def give() -> dict[str, str]:
+        token, end = azure_token(int(LIFE + GRACE))
+        # The server knows whole seconds.
+        ends.append(end + 1)
+        return {"adls.token": token}
+
+    return Cloud(azurite.storage(None), azurite.properties(), give, ends)
+
+
 def test_google(in_google: Cloud) -> None:
     def make(_: dict[str, str]) -> dict[str, Any]:
         others = {"gcs.oauth2.token": "of another place"}
@@ -263,12 +277,18 @@ def test_google(in_google: Cloud) -> None:
     assert len(in_google.ends) > 2
 
 
-def test_azure(in_azure: Cloud) -> None:
-    location = f"{in_azure.storage.root}/renewed"
-    with TokenEndpoint(lambda _: {"config": in_azure.give()}) as catalog:
-        properties = {**in_azure.storage.properties(), **in_azure.properties}
-        outlive(properties, asking(catalog.uri, location), location, in_azure.all_ended)
-    assert len(in_azure.ends) > 2
+@pytest.mark.parametrize("place", ["in_azure", "in_azure_by_tokens"])
+def test_azure(request: pytest.FixtureRequest, place: str) -> None:
+    cloud: Cloud = request.getfixturevalue(place)
+    location = f"{cloud.storage.root}/renewed"
+    properties = {**cloud.storage.properties(), **cloud.properties}
+    ended = FsspecFileIO({**properties, **cloud.give()})
+    with TokenEndpoint(lambda _: {"config": cloud.give()}) as catalog:
+        outlive(properties, asking(catalog.uri, location), location, cloud.all_ended)
+    assert len(cloud.ends) > 3
+    # Without others they are refused, indeed.
+    with pytest.raises(Exception, match=r"(?i)authenticat|expired"):
+        ended.new_output(location).create(overwrite=True).close()
 
 
 def vend_for(cloud: Cloud) -> Fault:
@@ -286,7 +306,7 @@ def vend_for(cloud: Cloud) -> Fault:
 
 
 @pytest.mark.nightly
-@pytest.mark.parametrize("place", ["in_google", "in_azure"])
+@pytest.mark.parametrize("place", ["in_google", "in_azure", "in_azure_by_tokens"])
 def test_five_minutes_of_two_seconds_in_other_clouds(
     request: pytest.FixtureRequest, rest_fixture: RestFixture, place: str
 ) -> None:
