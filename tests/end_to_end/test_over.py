@@ -24,6 +24,7 @@ from tests.end_to_end.test_updates import (
 from tests.recovery.runs import load
 from tests.sinks import sink_of
 from volley import (
+    ConfigError,
     DataStream,
     Environment,
     MemorySink,
@@ -230,6 +231,17 @@ def test_places_in_sql_come_out_with_their_windows(native: Environment, tmp_path
     native.execute("best", best.to_sink(sink_of(tmp_path, "best")))
     groups = "select time_bucket(interval '10 seconds', t) as start, k, count(*) as n from r group by all"
     check(tmp_path, "best", query(places.format(groups), r=rows))
+
+
+def test_a_place_can_replace_a_column(native: Environment, tmp_path: Path) -> None:
+    """Then the stream tells no keys."""
+    rows = native.from_source(MemorySource([{"k": 7, "v": v} for v in (3, 9, 1)], rows_per_epoch=1))
+    places = rows.key_by("k").order_by("v desc").with_columns(k=row_number())
+    native.execute("replaced", places.to_sink(upserted(tmp_path, "replaced", "k")))
+    found = load(tmp_path, "db.replaced").scan().to_arrow().sort_by("k").to_pylist()
+    assert found == [{"k": 1, "v": 9}, {"k": 2, "v": 3}, {"k": 3, "v": 1}]
+    with pytest.raises(ConfigError, match="names no keys, and the stream tells none"):
+        native.execute("none", places.to_sink(upserted(tmp_path, "none")))
 
 
 def test_identical_rows_have_places_of_their_own(native: Environment, tmp_path: Path) -> None:

@@ -72,6 +72,26 @@ QUERIES: dict[str, tuple[str, str]] = {
         on p.id = a.seller and a."at" >= p."at" and a."at" <= p."at" + interval '5' second
         """,
     ),
+    "rows with a match": (
+        """
+        select p.id as id, p.at as at from persons as p left semi join auctions as a
+        on p.id = a.seller and a.at between p.at and p.at + interval '5' second and a.price > 9 and p.price > 5
+        """,
+        """
+        select id, "at" from persons as p where price > 5 and exists (select 1 from auctions as a
+            where p.id = a.seller and a.price > 9 and a."at" between p."at" and p."at" + interval '5' second)
+        """,
+    ),
+    "rows without a match": (
+        """
+        select p.id as id, p.at as at from persons as p left anti join auctions as a
+        on p.id = a.seller and a.at between p.at - interval '2' second and p.at + interval '5' second and a.price > 9
+        """,
+        """
+        select id, "at" from persons as p where not exists (select 1 from auctions as a where p.id = a.seller
+            and a.price > 9 and a."at" between p."at" - interval '2 seconds' and p."at" + interval '5 seconds')
+        """,
+    ),
     "an earlier row": (
         """
         select p.id as id, a.at as at from persons as p, auctions as a
@@ -159,6 +179,25 @@ def test_streams_are_joined_within_a_bound_of_time(condition: str, tmp_path: Pat
     with pytest.raises(ExpressionError, match="which has no end") as caught:
         Environment().sql(f"select a.id as i from a join b on {condition}", a=a, b=b)
     assert "between a.at - interval" in str(caught.value.hint)
+
+
+@pytest.mark.parametrize(
+    "condition", ["anti join b on a.id = b.id and a.price > 1", "semi join b on a.id = b.id and a.price > b.price"]
+)
+def test_a_semi_join_takes_no_more_than_the_bound(condition: str, tmp_path: Path) -> None:
+    draw = random.Random(0)
+    a, b = (Environment().from_source(stream(draw, random_rows(draw), tmp_path / name)) for name in "ab")
+    text = f"select a.id as i from a left {condition} and b.at between a.at and a.at + interval '1' hour"
+    with pytest.raises(ExpressionError, match="a semi or anti join of streams with another condition"):
+        Environment().sql(text, a=a, b=b)
+
+
+def test_sets_of_streams_are_not_cut(tmp_path: Path) -> None:
+    """There null is equal to null."""
+    draw = random.Random(0)
+    a, b = (Environment().from_source(stream(draw, random_rows(draw), tmp_path / name)) for name in "ab")
+    with pytest.raises(ExpressionError, match="in which null is equal to null"):
+        Environment().sql("select id from a intersect select id from b", ttl="1d", a=a, b=b)
 
 
 def test_a_left_join_takes_no_more_than_the_bound(tmp_path: Path) -> None:

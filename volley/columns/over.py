@@ -142,7 +142,8 @@ class OverOperator(Operator):
             for name, function in self.node.functions
             if isinstance(function, OverFunction) and function.function == "row_number"
         ]
-        keys = [key.name for key in self.node.keys if isinstance(key, Column)]
+        added = {name for name, _ in self.node.functions}
+        keys = [key.name for key in self.node.keys if isinstance(key, Column) and key.name not in added]
         return [*keys, numbered[0]] if numbered and len(keys) == len(self.node.keys) else []
 
     @cached_property

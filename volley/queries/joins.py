@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from functools import reduce
+from typing import Any
 
 from sqlglot import exp
 
@@ -13,7 +14,7 @@ from volley.plan import nodes
 from volley.plan.event_times import follows_windows
 from volley.plan.expressions import col, lit
 from volley.plan.joins import How, TableJoin
-from volley.plan.sql_nodes import written_paren
+from volley.plan.sql_nodes import Mistake, written_paren
 from volley.queries.bounds import Bound, bound_of
 from volley.queries.scope import Item, Relation, Types, expression
 from volley.queries.tables import Tables
@@ -176,44 +177,41 @@ class Joiner:
         """Return the rows of one relation with those of another that are equal by the condition's pairs.
 
         Args:
+            how: Of two streams within a bound of time also ``"semi"`` or ``"anti"``.
             nulls_match: True: null is equal to null.
+
+        Raises:
+            Mistake: If two streams would be joined where null is equal to null.
         """
         bound = self.bound(left, right, condition)
         # Without an equality all rows have a constant in common.
         left, right, on = self._with_keys(left, right, condition.pairs or [(_ZERO, _ZERO)])
         key_columns = [right_key for _, right_key in on]
-        items = [item for item in right.items if self._is_needed(item)]
+        is_filter = how in ("semi", "anti")
+        items = [] if is_filter else [item for item in right.items if self._is_needed(item)]
         columns = tuple(dict.fromkeys([item.column for item in items] or key_columns[:1]))
         suffix = self._suffix(left, right, columns)
-        if bound is not None:
-            stream = left.stream.join(
-                right.stream,
-                dict(on),
-                how,
-                within=(bound.before, bound.after),
-                time=bound.times,
-                columns=columns,
-                suffix=suffix,
-                lateness=self._timing.lateness,
-                max_ahead=None,
-            )
-        elif self._timing.ttl is not None and self._tables.is_stream(right.stream):
-            stream = left.stream.join(right.stream, dict(on), how, ttl=self._timing.ttl, columns=columns, suffix=suffix)
+        settings: Any = {} if is_filter else {"columns": columns, "suffix": suffix}
+        if (timing := self._timing_of(right, bound)) is not None:
+            if nulls_match:
+                hint = "leave nulls out, and compare by ="
+                raise Mistake("a join of streams in which null is equal to null", node, hint)
+            stream = left.stream.join(right.stream, dict(on), how, **settings, **timing)
         else:
-            dimension = self._tables.dimension(right.stream, node)
-            join = TableJoin(
-                on=tuple(on),
-                how=how,
-                columns=columns,
-                suffix=suffix,
-                table=dimension,
-                as_of=None,
-                max_bytes=MAX_BYTES,
-                nulls_match=nulls_match,
-            )
+            table = self._tables.dimension(right.stream, node)
+            settings |= {"table": table, "as_of": None, "max_bytes": MAX_BYTES, "nulls_match": nulls_match}
+            join = TableJoin(on=tuple(on), how=how, **settings)
             stream = left.stream._then(nodes.Join(left.stream._node, join))
         others = (Item(item.table, item.name, item.column + suffix) for item in items)
         return Relation(stream, (*left.items, *others))
+
+    def _timing_of(self, right: Relation, bound: Bound | None) -> dict[str, Any] | None:
+        """Return how two streams are joined in time; None = the right rows are joined as a table."""
+        if bound is not None:
+            within = (bound.before, bound.after)
+            return {"within": within, "time": bound.times, "lateness": self._timing.lateness, "max_ahead": None}
+        is_stream = self._timing.ttl is not None and self._tables.is_stream(right.stream)
+        return {"ttl": self._timing.ttl} if is_stream else None
 
     def semi(
         self,

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from sqlglot import exp
 
 from volley.plan.expressions import col, lit
+from volley.plan.sql_nodes import Mistake
 from volley.queries.joins import Condition, Joiner
 from volley.queries.scope import Item, Relation, Types
 from volley.types.arrow import type_name
@@ -42,6 +43,13 @@ def semi_join(
     joiner: Joiner, left: Relation, right: Relation, condition: Condition, node: exp.Expression, is_anti: bool
 ) -> Relation:
     """Return the rows of a relation that match rows of another one, or with `is_anti` those that match none."""
+    if (bound := joiner.bound(left, right, condition)) is not None:
+        others = [tree for tree in condition.both if all(tree is not known for known in bound.exact)]
+        if others or (is_anti and condition.left):
+            hint = "beside equalities and a bound of time, it can have conditions on the right stream alone"
+            raise Mistake("a semi or anti join of streams with another condition", (others or condition.left)[0], hint)
+        left, right = joiner.filtered(left, condition.left), joiner.filtered(right, condition.right)
+        return joiner.join(left, right, condition, "anti" if is_anti else "semi", node)
     if not condition.left and not condition.both:
         return joiner.semi(left, joiner.filtered(right, condition.right), condition.pairs, node, is_anti)
     return _related(joiner, left, _matched(joiner, left, right, condition, node), condition, node, is_anti)
