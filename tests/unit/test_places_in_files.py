@@ -53,6 +53,7 @@ WRONG = {
         78,
     ),
     "series": ("series: {keys: [id], on: note, columns: {p: {previous: v}}}", "out", "", "23:17: series on the un", 78),
+    "order": ("order_by: {keys: [id], order: [note], columns: {p: rank}}", "out", "", "23:19: there is no colu", 78),
     "join": ("join: {table: table, on: id}", "out", "", "23:15: table db.missing not found", 1),
     "stream": ("join: {stream: others, on: w, within: 1m, time: at}", "out", "", "23:15: join: the stream has no", 78),
     "union": ("union: [others]", "out", "", "23:16: union of streams with different columns", 78),

@@ -45,6 +45,7 @@ from volley.iceberg import (
     Upsert,
 )
 from volley.plan.aggregates import avg, count, last, quantile, sum_, top
+from volley.plan.over import dense_rank, lag, lead, rank, row_number, rows_between
 from volley.plan.series import ewm_mean, increase, previous, rate, rolling, session_start
 
 TEXT = """
@@ -560,6 +561,42 @@ pipelines:
         session=session_start("30m"),
     )
     assert config.pipelines["series"].stream == series.repartition(2)
+
+
+def test_places(tmp_path: Path) -> None:
+    text = f"""{LAKE}
+pipelines:
+  places:
+    source: ticks
+    sink: b
+    steps:
+      - order_by:
+          keys: value
+          order: [timestamp desc]
+          buckets: 4
+          columns:
+            place: row_number
+            shared: rank
+            dense: dense_rank
+            n: count
+            before: {{lag: value + 1, rows: 2}}
+            behind: {{lead: value}}
+            total: {{sum: value}}
+            five: {{rows_between: {{avg: value}}, before: 4}}
+      - filter: place <= 3
+"""
+    ordered = Environment().from_source(RateSource()).key_by("value").order_by("timestamp desc", buckets=4)
+    placed = ordered.with_columns(
+        place=row_number(),
+        shared=rank(),
+        dense=dense_rank(),
+        n=count(),
+        before=lag(sql("value + 1"), 2),
+        behind=lead("value"),
+        total=sum_("value"),
+        five=rows_between(avg("value"), before=4),
+    )
+    assert config_of(tmp_path, text).pipelines["places"].stream == placed.filter(col("place") <= 3)
 
 
 def test_mistakes_of_series_and_gaps(tmp_path: Path) -> None:

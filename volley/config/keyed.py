@@ -1,4 +1,4 @@
-"""Steps that keep state by key in YAML: groups, windows, series and joins, with the functions of their columns."""
+"""Keyed steps in YAML: groups, windows, series, places and joins, with the functions of their columns."""
 
 from __future__ import annotations
 
@@ -12,19 +12,25 @@ from volley.config.scope import Expression, Scope
 from volley.documents.mistakes import Path, nearest
 from volley.documents.models import Model, Names, Size, Span, given, model_of
 from volley.errors import ConfigError, VolleyError
-from volley.plan import aggregates, series
+from volley.plan import aggregates, over, series
 from volley.plan.aggregates import Aggregation
+from volley.plan.over import OverFunction
 from volley.plan.series import SeriesFunction
 from volley.plan.windows import Window, session, sliding, tumbling
 from volley.stream.keyed import KeyedStream
 from volley.stream.stream import DataStream
 
-__all__ = ["AggregateStep", "JoinStep", "SeriesStep", "WindowStep", "aggregate", "join", "ordered", "windowed"]
+__all__ = [
+    *("AggregateStep", "JoinStep", "OrderStep", "SeriesStep", "WindowStep"),
+    *("aggregate", "join", "ordered", "placed", "windowed"),
+]
 
 AggregateCall = Literal["count"] | dict[str, Expression]
 """A call of an aggregate function."""
 SeriesCall = dict[str, Expression | AggregateCall]
 """A call of a series function."""
+OverCall = Literal["row_number", "rank", "dense_rank", "count"] | dict[str, Expression | AggregateCall]
+"""A call of a function of ordered rows."""
 
 F = TypeVar("F")
 
@@ -32,6 +38,11 @@ _AGGREGATES: dict[str, Callable[..., Aggregation]] = {
     name: getattr(aggregates, function) for name, function in aggregates.AGGREGATES.items()
 }
 _SERIES: dict[str, Callable[..., SeriesFunction]] = {name: getattr(series, name) for name in series.SERIES}
+_RANKS: dict[Any, Callable[[], OverFunction]] = {name: getattr(over, name) for name in over.RANKS}
+_OVER: dict[str, Callable[..., OverFunction | Aggregation]] = {
+    **{name: getattr(over, name) for name in ("lag", "lead", "rows_between")},
+    **_AGGREGATES,
+}
 _GAPS: dict[Any, Callable[[Aggregation], Aggregation]] = {
     "forward_fill": Aggregation.forward_fill,
     "interpolate": Aggregation.interpolate,
@@ -50,6 +61,18 @@ def series_functions(calls: Mapping[str, SeriesCall], scope: Scope, path: Path) 
         name: _called("series function", _SERIES, call, scope, (*path, name), "{rate: bytes, per: 1s}")
         for name, call in calls.items()
     }
+    return {name: function for name, function in computed.items() if function is not None}
+
+
+def over_functions(calls: Mapping[str, OverCall], scope: Scope, path: Path) -> dict[str, OverFunction | Aggregation]:
+    """Return the functions of ordered rows by their columns, without those that have mistakes."""
+    computed: dict[str, OverFunction | Aggregation | None] = {}
+    for name, call in calls.items():
+        if isinstance(call, str):
+            computed[name] = _RANKS.get(call, aggregates.count)()
+        else:
+            kind = "function of ordered rows"
+            computed[name] = _called(kind, _OVER, call, scope, (*path, name), "{lag: price, rows: 2}")
     return {name: function for name, function in computed.items() if function is not None}
 
 
@@ -147,6 +170,17 @@ class _Series(Model):
     )
 
 
+class _Order(Model):
+    """How the rows of a key are ordered, and what each row gets of those around it; see `KeyedStream.order_by`."""
+
+    keys: Names = Field(description="The key columns.")
+    order: Names = Field(description="Columns, each with asc or desc behind it, such as price desc.")
+    columns: dict[str, OverCall] = Field(
+        description="The functions by their columns: row_number, rank, dense_rank, count, or as in "
+        "{lag: price, rows: 2}, {sum: price} or {rows_between: {sum: price}, before: 6}."
+    )
+
+
 class _Window(AggregateStep):
     """How rows are grouped by key and time, and what is computed of each group; see `KeyedStream.window`."""
 
@@ -161,6 +195,7 @@ class _Window(AggregateStep):
 
 
 SeriesStep = model_of(KeyedStream.series, base=_Series)
+OrderStep = model_of(KeyedStream.order_by, frozenset({"order"}), _Order)
 WindowStep = model_of(KeyedStream.window, frozenset({"window", "fill_gaps"}), _Window)
 _SHAPES = ("tumbling", "sliding", "session")
 _OF_STEP = {*AggregateStep.model_fields, *_SHAPES}
@@ -186,6 +221,14 @@ def ordered(stream: DataStream, step: Any, scope: Scope, path: Path) -> DataStre
     arguments: Any = {name: value for name, value in given(step).items() if name not in ("keys", "columns")}
     series = stream.key_by(*step.keys).series(**arguments)
     return series.with_columns(**computed) if computed else stream
+
+
+def placed(stream: DataStream, step: Any, scope: Scope, path: Path) -> DataStream:
+    """Return the stream with the columns of a step's functions of ordered rows."""
+    computed = over_functions(step.columns, scope, (*path, "columns"))
+    arguments = {name: value for name, value in given(step).items() if name not in _Order.model_fields}
+    rows = stream.key_by(*step.keys).order_by(*step.order, **arguments)
+    return rows.with_columns(**computed) if computed else stream
 
 
 def _window(step: Any) -> Window:
