@@ -49,11 +49,6 @@ SOON = Restart(backoff="10ms")
 
 
 @pytest.fixture
-def native(spark: SparkSession, tmp_path: Path) -> Environment:
-    return Environment(spark=spark, checkpoint_dir=str(tmp_path / "checkpoints"))
-
-
-@pytest.fixture
 def environment(spark: SparkSession, tmp_path: Path) -> Environment:
     return Environment(spark=spark, checkpoint_dir=str(tmp_path / "checkpoints"))
 
@@ -103,7 +98,7 @@ def test_rows_are_there_once_wherever_a_connection_is_cut(
     assert caplog.text.count("cut: failed, restart 1 of 5 in 0.0 s") == restarts
 
 
-def test_a_job_survives_its_killed_workers(native: Environment, tmp_path: Path) -> None:
+def test_a_job_survives_its_killed_workers(environment: Environment, tmp_path: Path) -> None:
     killed = tmp_path / "killed"
 
     def die_once(row: dict[str, Any]) -> dict[str, Any]:
@@ -114,15 +109,19 @@ def test_a_job_survives_its_killed_workers(native: Environment, tmp_path: Path) 
 
     source = MemorySource([{"id": number} for number in range(10)], rows_per_epoch=2)
     sink = sink_of(tmp_path)
-    job = native.from_source(source).map(die_once).to_sink(sink).execute("dies", restart=SOON)
+    job = environment.from_source(source).map(die_once).to_sink(sink).execute("dies", restart=SOON)
     assert (job.progress.restarts, job.progress.rows) == (1, 10)
     assert ids(sink) == list(range(10))
 
 
-def test_a_job_waits_for_what_it_can_not_reach_at_first(native: Environment, tmp_path: Path) -> None:
+def test_a_job_waits_for_what_it_can_not_reach_at_first(environment: Environment, tmp_path: Path) -> None:
     sink = MemorySink("out")
     source = FileSource(str(tmp_path / "late"), format="json", schema="id long")
-    job = native.from_source(source).to_sink(sink).start("late", restart=Restart("always", limit=1000, backoff="50ms"))
+    job = (
+        environment.from_source(source)
+        .to_sink(sink)
+        .start("late", restart=Restart("always", limit=1000, backoff="50ms"))
+    )
     wait_until(lambda: job.progress.restarts >= 1, 60, "a restart")
     assert job.exception is None
     (tmp_path / "late").mkdir()
@@ -161,9 +160,9 @@ def test_what_is_missing_later_may_come_back() -> None:
         assert not Restart("never").allows(missing, 1, had_epochs=True)
 
 
-def test_a_job_is_stopped_while_it_waits(native: Environment, tmp_path: Path) -> None:
+def test_a_job_is_stopped_while_it_waits(environment: Environment, tmp_path: Path) -> None:
     source = FileSource(str(tmp_path / "never"), format="json", schema="id long")
-    stream = native.from_source(source).to_sink(MemorySink("out"))
+    stream = environment.from_source(source).to_sink(MemorySink("out"))
     job = stream.start("waits", restart=Restart("always", backoff="1h"), metrics_port=0)
     wait_until(lambda: job.progress.state is State.RESTARTING, 60, "the wait for a restart")
     assert (job.progress.restarts, job.exception) == (1, None)
@@ -177,20 +176,20 @@ def test_a_job_is_stopped_while_it_waits(native: Environment, tmp_path: Path) ->
     assert (job.wait(0), job.progress.state, job.exception) == (True, State.STOPPED, None)
     # Its checkpoint is free again.
     with pytest.raises(SourceError):
-        native.from_source(source).to_sink(MemorySink("out")).start("waits")
+        environment.from_source(source).to_sink(MemorySink("out")).start("waits")
 
 
-def test_failures_that_would_only_be_repeated_are_the_jobs(native: Environment, tmp_path: Path) -> None:
-    native.from_source(MemorySource([{"id": 1}])).to_sink(sink_of(tmp_path)).execute("first")
+def test_failures_that_would_only_be_repeated_are_the_jobs(environment: Environment, tmp_path: Path) -> None:
+    environment.from_source(MemorySource([{"id": 1}])).to_sink(sink_of(tmp_path)).execute("first")
     strict = IcebergSink(config_of(tmp_path).with_schema_evolution("strict"))
-    other = native.from_source(MemorySource([{"id": 1}])).with_column("more", col("id"))
+    other = environment.from_source(MemorySource([{"id": 1}])).with_column("more", col("id"))
     with pytest.raises(SchemaMismatchError, match="more"):
         other.to_sink(strict).execute("other", restart=SOON)
 
 
-def test_a_job_gives_up_after_so_many_failures_in_a_row(native: Environment, tmp_path: Path) -> None:
+def test_a_job_gives_up_after_so_many_failures_in_a_row(environment: Environment, tmp_path: Path) -> None:
     failed = threading.Event()
-    stream = native.from_source(MemorySource([{"id": 1}])).map(_broken, "id long").to_sink(MemorySink("out"))
+    stream = environment.from_source(MemorySource([{"id": 1}])).map(_broken, "id long").to_sink(MemorySink("out"))
     job = stream.start("broken", restart=Restart(limit=2, backoff="10ms"), on_error=lambda error: failed.set())
     assert job.wait(120)
     assert (job.progress.state, job.progress.restarts, failed.is_set()) == (State.FAILED, 2, True)
@@ -201,8 +200,8 @@ def _broken(row: dict[str, Any]) -> dict[str, Any]:
     raise RuntimeError("no luck")
 
 
-def test_restart_takes_its_value(native: Environment) -> None:
-    stream = native.from_source(RateSource(10)).to_sink(MemorySink("out"))
+def test_restart_takes_its_value(environment: Environment) -> None:
+    stream = environment.from_source(RateSource(10)).to_sink(MemorySink("out"))
     with pytest.raises(ConfigError, match="restart"):
         stream.start("wrong", restart=3)  # type: ignore[arg-type]
 

@@ -22,7 +22,7 @@ from volley import VolleyError
 from volley.columns.exact import stored
 from volley.columns.expressions import compile_expression
 
-__all__ = ["found", "open_views", "run_in_spark"]
+__all__ = ["found", "interpreting", "open_views", "run_in_spark"]
 
 RAISED = "an error"
 _NAMES = {"large_string": "string", "large_binary": "binary", "date32[day]": "date", "int32": "int", "int64": "long"}
@@ -37,11 +37,17 @@ Values = tuple[str, list[Any]]
 """The type and the values of a call."""
 
 
-def open_views(spark: SparkSession) -> SparkSession:
-    """Return a session that knows the rows as views. It interprets expressions: to generate code for each is slow."""
+def interpreting(spark: SparkSession) -> SparkSession:
+    """Return a session that interprets expressions: to generate code for each is slow."""
     session = spark.newSession()
     session.conf.set("spark.sql.codegen.factoryMode", "NO_CODEGEN")
     session.conf.set("spark.sql.codegen.wholeStage", "false")
+    return session
+
+
+def open_views(spark: SparkSession) -> SparkSession:
+    """Return a session that knows the rows as views."""
+    session = interpreting(spark)
     session.conf.set("spark.sql.timeType.enabled", "true")
     for name, rows in ROWS.items():
         numbered = rows.append_column("k_", pa.array(range(rows.num_rows), pa.int32()))

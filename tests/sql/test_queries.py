@@ -11,6 +11,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from tests.duck import query
+from tests.spark.comparison import interpreting
 from tests.sql.rows import TABLES, counted, shown
 from volley import (
     ConfigError,
@@ -216,9 +217,10 @@ _IN_DUCKDB = [
 
 @pytest.fixture(scope="module")
 def session(spark: SparkSession) -> SparkSession:
+    session = interpreting(spark)
     for name, table in TABLES.items():
-        spark.createDataFrame(table).createOrReplaceTempView(name)
-    return spark
+        session.createDataFrame(table).createOrReplaceTempView(name)
+    return session
 
 
 @pytest.mark.parametrize("text", QUERIES)
