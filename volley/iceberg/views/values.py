@@ -11,7 +11,6 @@ from volley.html_table import settings_html, text_html
 from volley.iceberg.config import IcebergSinkConfig
 from volley.iceberg.source import IcebergSource
 from volley.iceberg.time_travel import IcebergDimension
-from volley.iceberg.views.distinct import counted_values
 from volley.plan import keyed_nodes, nodes
 from volley.plan.nodes import Node
 from volley.plan.queried import QueriedTable, walk_all
@@ -105,11 +104,6 @@ def _check_aggregate(node: keyed_nodes.Aggregate) -> None:
     for name, aggregate in node.aggregates:
         if aggregate.function not in FUNCTIONS:
             raise PlanError(f"a view can't have {name}={aggregate!r}", hint=f"it can have {', '.join(FUNCTIONS)}")
-    if len(counted := counted_values(node)) > 1:
-        raise PlanError(
-            f"a view can't count the different values of {len(counted)} expressions in one step: {node.label()}",
-            hint="make a view for each, and join them",
-        )
 
 
 @dataclass(frozen=True)
