@@ -188,6 +188,8 @@ QUERIES = [
     "select customer, paid from orders intersect select id, true as b from customers",
     "select customer, paid from orders except select id, true as b from customers",
     "select id from customers except select customer from orders union all select country from countries",
+    "select customer, paid from orders except all select id, true as b from customers",
+    "select customer from orders intersect all select order_id from lines",
     "select day, price, item from orders intersect select day, price, item from orders where id > 3",
     "select customer, item, count(*) as n from orders group by rollup(customer, item)",
     "select customer, paid, sum(price) as s, grouping_id(customer, paid) as i from orders "
@@ -340,11 +342,6 @@ REFUSED = [
     ("select c.id from customers c full join countries l using (country)", "FULL JOIN USING", "coalesce(a.id, b.id)"),
     ("select c.id from customers c right join countries l using (country)", "RIGHT JOIN USING", "b.id"),
     ("select c.id from customers c natural join countries l", "METHOD can't be translated", ""),
-    (
-        "select id from customers except all select country from countries",
-        "EXCEPT ALL",
-        "count the rows of each side",
-    ),
     ("select id from customers intersect select id, name from customers", "INTERSECT of 1 and 2 columns", "places"),
     (
         "select id, grouping(name) as g from customers group by rollup(id)",

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from sqlglot import exp
 
+from volley.plan.over import row_number
 from volley.plan.sql_nodes import Mistake
 from volley.queries.joins import Joiner
-from volley.queries.scope import Relation, Types
+from volley.queries.scope import Item, Relation, Types
 
 __all__ = ["combined"]
 
@@ -22,14 +23,21 @@ def combined(query: exp.SetOperation, left: Relation, right: Relation, joiner: J
     is_distinct = bool(query.args.get("distinct"))
     if isinstance(query, exp.Union):
         return Relation(both.deduplicate(*names) if is_distinct else both, left.items)
-    if not is_distinct:
-        raise Mistake(f"{_named(query)} ALL", query, "leave ALL out; or count the rows of each side, and compare them")
     # Their types fit, as those of UNION.
     types.of(both)
-    rows = Relation(left.stream.deduplicate(*names), left.items)
-    pairs = [(exp.column(name, quoted=True), exp.column(name, quoted=True)) for name in names]
+    # The n-th copy of a row has the n-th one of the other side.
+    number = max(names, key=len) + "_"
+    ours, theirs = (
+        stream.deduplicate(*names)
+        if is_distinct
+        else stream.key_by(*names).order_by(names[0]).with_columns(**{number: row_number()})
+        for stream in (left.stream, renamed)
+    )
+    items = [*left.items, *([] if is_distinct else [Item("", number, number)])]
+    columns = [exp.column(item.column, quoted=True) for item in items]
+    rows, copies = (Relation(stream, tuple(items)) for stream in (ours, theirs))
     is_anti = isinstance(query, exp.Except)
-    kept = joiner.semi(rows, Relation(renamed, left.items), pairs, query, is_anti, nulls_match=True)
+    kept = joiner.semi(rows, copies, [(column, column) for column in columns], query, is_anti, nulls_match=True)
     return Relation(kept.stream.select(*names), left.items)
 
 
