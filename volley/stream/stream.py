@@ -15,7 +15,7 @@ from volley.contracts.sink import Sink
 from volley.errors import ExpressionError, brief_methods
 from volley.plan import graph, nodes
 from volley.stream.joins import Joins
-from volley.stream.keyed import KeyedSteps
+from volley.stream.keyed_steps import KeyedSteps
 from volley.stream.pipeline import Pipeline, as_html, explained
 from volley.stream.steps import RowSteps
 from volley.stream.verbs import UnknownVerb, check_text, nearest_verb
