@@ -70,7 +70,6 @@ _METRICS = "namespaces/{namespace}/tables/{table}/metrics"
 _reports = Sender("metrics", "report")
 
 
-# As pyiceberg does: a server may have answered a new token that is the refused one, within a second.
 def _once_more(request: _F) -> _F:
     """Return a catalog's request that is sent again, once, with a new token where its own is refused.
 
