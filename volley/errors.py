@@ -321,7 +321,8 @@ def near(name: str, known: Iterable[str]) -> str:
         >>> near("statsu", ["status", "id"])
         "did you mean 'status'? known: 'id', 'status'"
     """
-    names = sorted(known)
+    # Some columns are Volley's own.
+    names = sorted(each for each in known if not each.startswith("_volley_"))
     listed = ", ".join(map(repr, names)) or "none"
     close = difflib.get_close_matches(name, names, n=3, cutoff=0.6)
     return f"did you mean {' or '.join(map(repr, close))}? known: {listed}" if close else f"known: {listed}"

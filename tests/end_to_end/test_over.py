@@ -27,6 +27,7 @@ from volley import (
     ConfigError,
     DataStream,
     Environment,
+    ExpressionError,
     MemorySink,
     MemorySource,
     PlanError,
@@ -231,6 +232,49 @@ def test_places_in_sql_come_out_with_their_windows(native: Environment, tmp_path
     native.execute("best", best.to_sink(sink_of(tmp_path, "best")))
     groups = "select time_bucket(interval '10 seconds', t) as start, k, count(*) as n from r group by all"
     check(tmp_path, "best", query(places.format(groups), r=rows))
+
+
+def test_rows_of_one_place_have_the_same_numbers_however_they_are_read(native: Environment, tmp_path: Path) -> None:
+    values = [{"g": 1, "h": n % 2, "id": n} for n in range(9)]
+    rows = native.from_source(MemorySource(values, rows_per_epoch=2))
+    places = rows.key_by("g").order_by("h").with_columns(n=row_number()).filter(col("n") <= 3)
+    native.execute("alike", places.to_sink(upserted(tmp_path, "alike")))
+    found, shown = load(tmp_path, "db.alike").scan().to_arrow(), places.to_arrow()
+    assert found.sort_by("n").to_pylist() == shown.sort_by("n").to_pylist()
+
+
+def test_no_name_of_a_column_is_taken(native: Environment, tmp_path: Path) -> None:
+    names = ["_volley_place", "_over_0_0", "_over_0_by_0", "price desc"]
+    rows = pa.table({"id": [1, 2, 3], **{name: [30, 10, 20] for name in names}, "price": [5, 6, 7]})
+    text = "select *, row_number() over (order by price desc, id + 1 desc) as n from r order by price desc limit 2"
+    first = native.sql(text, r=native.from_source(MemorySource(rows, rows_per_epoch=1)))
+    native.execute("names", first.to_sink(upserted(tmp_path, "names", "id")))
+    expected = [{"id": key, **dict.fromkeys(names, other), "price": price, "n": n}
+                for key, other, price, n in ((3, 20, 7, 1), (2, 10, 6, 2))]  # fmt: skip
+    for found in (load(tmp_path, "db.names").scan().to_arrow(), first.to_arrow()):
+        assert found.sort_by("n").to_pylist() == expected
+    own = native.from_source(MemorySource([{"_volley_time": 1}])).key_by().order_by("_volley_time")
+    with pytest.raises(PlanError, match="which is Volley's own"):
+        own.with_columns(n=row_number()).to_arrow()
+
+
+@pytest.mark.parametrize("far", [2**62, 2**63 - 1, 2**70])
+def test_rows_far_away_are_those_at_the_end(native: Environment, far: int) -> None:
+    rows = native.from_source(MemorySource([{"v": 1}, {"v": 2}])).key_by().order_by("v")
+    found = rows.with_columns(
+        a=lag("v", far), b=lead("v", far), c=rows_between(sum_("v"), before=far, after=0),
+        d=rows_between(sum_("v"), before=0, after=far),
+    )  # fmt: skip
+    values = [tuple(row.values()) for row in found.to_arrow().to_pylist()]
+    assert values == [(1, None, None, 1, 3), (2, None, None, 3, 2)]
+
+
+def test_a_wrong_direction_is_named(native: Environment) -> None:
+    rows = native.from_source(MemorySource([{"v": 1}])).key_by()
+    with pytest.raises(ExpressionError, match=r"'v up' is not an order of rows\n.*asc or desc"):
+        rows.order_by("v up").with_columns(n=row_number()).to_arrow()
+    with pytest.raises(ExpressionError, match=r"there is no column 'w' to sort by\n.*known: 'v'$"):
+        rows.order_by("w").with_columns(n=row_number()).to_arrow()
 
 
 def test_a_place_can_replace_a_column(native: Environment, tmp_path: Path) -> None:

@@ -29,6 +29,8 @@ QUERIES = [
     "select distinct k, count(v) over (partition by k) as n from r",
     "select t, sum(v) filter (where v > 1) over (partition by k order by t) as s from r",
     "select t from r order by row_number() over (order by t desc) limit 3",
+    "select t from r limit 0",
+    "select t, k from r order by t limit 0",
     "select t, sum(v) over (order by t rows unbounded preceding) as s from r qualify s > 3 and k = 'a'",
 ]
 
@@ -57,6 +59,7 @@ REFUSED = {
     "select t, sum(v) over (order by t rows between 3 preceding and 1 preceding) as s from r": "has the row itself",
     "select t, sum(v) over (rows 3 preceding) as s from r": "without an order",
     "select t, lag(v, 1, 0) over (order by t) as x from r": "lag got 3 arguments",
+    "select t, lag(v, 0) over (order by t) as x from r": "lag of the row itself",
     "select t, lag(v, k) over (order by t) as x from r": "a number of rows is a constant",
     "select t, lag(v) ignore nulls over (order by t) as x from r": "IGNORENULLS in OVER",
     "select t, sum(rank() over (order by t)) over () as x from r": "a query in FROM",

@@ -582,7 +582,7 @@ pipelines:
             before: {{lag: value + 1, rows: 2}}
             behind: {{lead: value}}
             total: {{sum: value}}
-            five: {{rows_between: {{avg: value}}, before: 4}}
+            five: {{rows_between: {{avg: value}}, before: 4, after: null}}
       - filter: place <= 3
 """
     ordered = Environment().from_source(RateSource()).key_by("value").order_by("timestamp desc", buckets=4)
@@ -594,7 +594,7 @@ pipelines:
         before=lag(sql("value + 1"), 2),
         behind=lead("value"),
         total=sum_("value"),
-        five=rows_between(avg("value"), before=4),
+        five=rows_between(avg("value"), before=4, after=None),
     )
     assert config_of(tmp_path, text).pipelines["places"].stream == placed.filter(col("place") <= 3)
 

@@ -100,14 +100,16 @@ class _Places:
 
     def neighbours(self, distance: int) -> pa.Array:
         """Return the place of the row so far behind each row, of the same key; null where there is none."""
-        places = np.arange(len(self.groups)) + distance
+        rows = len(self.groups)
+        places = np.arange(rows) + max(-rows, min(distance, rows))
         return pa.array(places, mask=(places < self.begins) | (places >= self.ends))
 
     def around(self, before: int | None, after: int | None) -> tuple[Times, Times]:
         """Return where the rows around each one begin and end; None = with its key."""
-        places = np.arange(len(self.groups))
-        begins = self.begins if before is None else np.maximum(self.begins, places - before)
-        return begins, self.ends if after is None else np.minimum(self.ends, places + after + 1)
+        rows = len(self.groups)
+        places = np.arange(rows)
+        begins = self.begins if before is None else np.maximum(self.begins, places - min(before, rows))
+        return begins, self.ends if after is None else np.minimum(self.ends, places + min(after, rows) + 1)
 
 
 @dataclass(frozen=True)
@@ -256,7 +258,7 @@ class OverOperator(Operator):
         if self.node.first is None:
             return result, states
         column, last = self.node.first
-        is_first = pc.less_equal(result[column], last)
+        is_first = pc.less_equal(places.numbers("row_number") if column is None else result[column], last)
         return result.filter(is_first), states if self.node.needs_all_rows else ordered.filter(is_first)
 
     def _ordered(self, states: pa.Table) -> tuple[pa.Table, _Places]:
@@ -266,7 +268,9 @@ class OverOperator(Operator):
         keys = [(names[name], direction) for name, direction in sort_keys(self.node.ordering.order, self._rows)]
         # 0.0 and -0.0 are one value.
         order = pa.table({name: normal(whole(rows[name])) for name, _ in keys} | {_GROUP: groups})
-        hashes = row_hashes(rows.select(self._columns)).view(np.int64)
+        # The rows of a key have one event time: they have the same places without it.
+        compared = [column for name, column in names.items() if name != self.node.on]
+        hashes = row_hashes(rows.select(compared)).view(np.int64)
         sorted_by = [(_GROUP, "ascending"), *keys, (_HASH, "ascending")]
         places = sort_indices(order.append_column(_HASH, pa.array(hashes)), sorted_by)
         order = order.take(places).combine_chunks()

@@ -29,7 +29,7 @@ AggregateCall = Literal["count"] | dict[str, Expression]
 """A call of an aggregate function."""
 SeriesCall = dict[str, Expression | AggregateCall]
 """A call of a series function."""
-OverCall = Literal["row_number", "rank", "dense_rank", "count"] | dict[str, Expression | AggregateCall]
+OverCall = Literal["row_number", "rank", "dense_rank", "count"] | dict[str, Expression | AggregateCall | None]
 """A call of a function of ordered rows."""
 
 F = TypeVar("F")
@@ -117,7 +117,7 @@ def _called(
     for key, value in call.items():
         argument = first.name if key == name else key
         arguments[argument] = _argument(argument, value, scope, (*path, key))
-    if any(argument is None for argument in arguments.values()):
+    if any(arguments[first.name if key == name else key] is None for key, value in call.items() if value is not None):
         return None
     try:
         return functions[name](**arguments)
@@ -139,6 +139,8 @@ def _fits(name: str, keys: set[str], parameters: list[Parameter], scope: Scope, 
 
 def _argument(name: str, value: Any, scope: Scope, path: Path) -> Any:
     """Return an argument: expressions and aggregates from their text, others as they are."""
+    if value is None:
+        return None
     if name == "aggregation":
         return _aggregation(value, scope, path)
     return scope.expression(value, path) if name in ("value", "by") else value

@@ -94,6 +94,7 @@ def _collected(write: nodes.Write, limit: int | None, state: str) -> pa.Table | 
     # Check every step before the tables are read: joins that don't fit can't be indexed.
     Schemas(lambda read: known[id(read)]).known(write)
     job = graph.JobGraph.of(with_rows(with_changes([write])))
+    _check_names(job, Schemas(lambda read: known[id(read)]))
     run, rows = _Run(job, readers, Schemas(lambda read: known[id(read)]), mkdtemp(dir=state)), _KeptRows(limit)
     with suppress(_Enough):
         if not run.feed(rows):
@@ -115,6 +116,17 @@ def _windowed(step: nodes.Node) -> nodes.Node:
     assert isinstance(step, keyed_nodes.Aggregate)
     windowed = replace(step, input=timed, windowing=Windowing(tumbling("1s"), on=_TIME))
     return nodes.Drop(windowed, keyed_nodes.WINDOW_COLUMNS)
+
+
+def _check_names(job: graph.JobGraph, schemas: Schemas) -> None:
+    """Raise PlanError if rows that are never final have a column with the name of the time that ends them."""
+    for node in job.nodes:
+        if (
+            isinstance(node, nodes.WithColumns)
+            and node.columns[0][0] == _TIME
+            and _TIME in schemas.known(node.input).names
+        ):
+            raise PlanError(f"the rows have a column {_TIME!r}, which is Volley's own", hint="rename it")
 
 
 def _is_of_all(step: keyed_nodes.Aggregate) -> bool:

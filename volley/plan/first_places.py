@@ -14,11 +14,9 @@ from volley.plan.expression_nodes import Call, Column, ExprNode, Literal, output
 from volley.plan.graph import followers_in, rebuilt
 from volley.plan.keyed_nodes import Over
 from volley.plan.nodes import Node, Write
-from volley.plan.over import Ordering, row_number
+from volley.plan.over import Ordering
 
 __all__ = ["with_first_places"]
-
-_PLACE = "_volley_place"
 
 
 def with_first_places(writes: Sequence[Write]) -> list[Write]:
@@ -47,8 +45,7 @@ def with_first_places(writes: Sequence[Write]) -> list[Write]:
         place = next(in_order)
         if isinstance(node, nodes.Ordered) and node.rows is not None:
             ordering = Ordering(node.order, buckets=1)
-            numbered = Over(node.input, (), ((_PLACE, row_number()),), ordering, (_PLACE, node.rows), place=node.place)
-            return nodes.Drop(numbered, (_PLACE,))
+            return Over(node.input, (), (), ordering, (None, node.rows), place=node.place)
         return replace(node, first=place) if isinstance(node, Over) and place is not None else node
 
     return [write for write in rebuilt(writes, changed) if isinstance(write, Write)]

@@ -251,13 +251,14 @@ class Over(Changing):
     Args:
         functions: Pairs of a column's name and its function; of an aggregate, over all rows up to the row in the order,
             and those that the order does not tell from it.
-        first: The name of a column with a place, and the last place of which rows come out; None = all rows do.
+        first: The name of a column with a place, and the last place of which rows come out; the name None = by the
+            number of a row. None = all rows do.
     """
 
     keys: tuple[ExprNode, ...]
     functions: tuple[tuple[str, OverFunction | Aggregation], ...]
     ordering: Ordering
-    first: tuple[str, int] | None = None
+    first: tuple[str | None, int] | None = None
 
     @property
     def timing(self) -> Timing:
@@ -308,8 +309,8 @@ class Over(Changing):
         functions = ", ".join(f"{name}={function!r}" for name, function in self.functions)
         keys = f" by {', '.join(map(repr, self.keys))}" if self.keys else ""
         order = f", in the order of {', '.join(map(repr, self.ordering.order))}" if self.ordering.order else ""
-        first = f", {self.first[0]} up to {self.first[1]}" if self.first else ""
-        return f"over {functions}{keys}{order}{first}"
+        first = f", {self.first[0] or 'rows'} up to {self.first[1]}" if self.first else ""
+        return f"over{' ' if functions else ''}{functions}{keys}{order}{first}"
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from sqlglot import exp
 
 from volley.plan import nodes
-from volley.plan.expressions import col
+from volley.plan.expressions import col, lit
 from volley.plan.sql_nodes import Mistake
 from volley.queries.clauses import check_clauses
 from volley.queries.scope import Relation
@@ -44,6 +44,8 @@ class Order:
     def applied(self, relation: Relation) -> Relation:
         """Return the sorted rows of a query, without the hidden columns."""
         stream = relation.stream
+        if self.rows == 0:
+            return replace(relation, stream=stream.filter(lit(False)))
         if not self.keys:
             return relation if self.rows is None else replace(relation, stream=stream.limit(self.rows))
         if self.rows is None:

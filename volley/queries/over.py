@@ -33,14 +33,16 @@ def with_functions_over_rows(
         columns: What a query lists, over the columns of the stream.
         condition: That of QUALIFY.
     """
-    columns = list(columns)
+    columns, prefix = list(columns), "_over"
+    while any(name.startswith(prefix) for name in types.of(relation.stream).names):
+        prefix += "_"
     calls = [call for tree in (*(tree for tree, _ in columns), condition) if tree for call in tree.find_all(exp.Window)]
     orders: dict[str, _Over] = {}
     if inner := next((call for call in calls if call.find_ancestor(exp.Window)), None):
         raise Mistake("a function over the rows of another one", inner, "compute the inner one in a query in FROM")
     for call in calls:
         key = repr([call.args.get("partition_by"), call.args.get("order")])
-        over = orders.setdefault(key, _Over(call, types, f"_over_{len(orders)}"))
+        over = orders.setdefault(key, _Over(call, types, f"{prefix}_{len(orders)}"))
         tree = over.added(call, relation)
         columns = [(replaced(item, call, tree), name) for item, name in columns]
         condition = condition and replaced(condition, call, tree)
@@ -88,13 +90,15 @@ class _Over:
                 hint = f"{called}(value) or {called}(value, 2), which are null where there is no row"
                 raise Mistake(f"{called} got {len(function.expressions)} arguments", function, hint)
             distance = _number(rows[0]) if rows else 1
+            if distance == 0:
+                raise Mistake(f"{called} of the row itself", function, "name the column")
             self.functions[name] = _NEIGHBOURS[called](expression(value, schema), distance)
         return exp.column(name, quoted=True)
 
     def _aggregate(self, call: exp.Window, function: exp.Expression, relation: Relation, name: str) -> exp.Expression:
         if not isinstance(function, exp.Filter) and not is_aggregate(function):
-            known = ", ".join([*_RANKS, *_NEIGHBOURS])
-            raise Mistake(f"{function.name} can't be computed over rows", call, f"{known} and aggregates can")
+            known = ", ".join([*_RANKS, *_NEIGHBOURS, "count", "sum", "min", "max"])
+            raise Mistake(f"{function.name} can't be computed over rows", call, f"{known} and avg can")
         groups = Groups(relation, self.types, None)
         tree = groups.replaced(function)
         ((column, aggregation),) = groups.aggregates.items()

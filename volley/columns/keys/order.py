@@ -33,9 +33,13 @@ def sort_keys(order: Sequence[str], schema: pa.Schema) -> list[SortKey]:
 
 def _key(text: str, schema: pa.Schema) -> SortKey:
     column, _, direction = text.rpartition(" ")
-    if text in schema.names or direction.lower() not in _DIRECTIONS:
-        column, direction = text, "asc"
     column = column.strip()
+    # Of the columns "price" and "price desc", "price desc" is the first one.
+    if column not in schema.names or direction.lower() not in _DIRECTIONS:
+        if text not in schema.names and column in schema.names:
+            hint = f"asc or desc behind the column's name, not {direction!r}"
+            raise ExpressionError(f"{text!r} is not an order of rows", hint)
+        column, direction = text.strip(), "asc"
     if column not in schema.names:
         raise ExpressionError(f"there is no column {column!r} to sort by", hint=near(column, schema.names))
     data_type = schema.field(column).type
