@@ -117,10 +117,10 @@ def _sorted(
     for texts in (suspects, schema.names):
         faults, rows = _looked_at(block, texts, names, schema, options)
         if rows is not None and rows.num_rows == len(block):
-            return Sorted([rows], range(len(block)), {})
+            return Sorted([rows], [*range(len(block))], {})
         good = np.delete(np.arange(len(block)), [*faults])
         # Looked up by few, and copied by none.
-        numbers: Sequence[int] = good.data
+        numbers: list[int] = good.tolist()
         if rows is not None and rows.num_rows == len(numbers):
             return Sorted([rows], numbers, dict(sorted(faults.items())))
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 
 import numpy as np
 import numpy.typing as npt
@@ -121,9 +121,9 @@ class ObjectLines:
         self._kept[self._group[lines]] = False
 
     @property
-    def kept(self) -> Sequence[int]:
+    def kept(self) -> list[int]:
         """The numbers of the lines that look like objects and were not left out."""
-        numbers: Sequence[int] = self._firsts[:-1][self._kept].data
+        numbers: list[int] = self._firsts[:-1][self._kept].tolist()
         return numbers
 
     @property

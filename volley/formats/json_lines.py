@@ -252,14 +252,13 @@ def rows(
     """Yield lines or elements as rows, missing fields as nulls, and a `BadRow` for each that can't be read."""
     parser, has_bad = parser_of(file.columns_or(schema), schema, options.epoch), False
     for place, before, chunk in texts_of(file, part):
-        if not has_bad and (items := _whole(place, chunk, before, parser)) is not None:
-            yield from items
-            continue
-        # Where rows are bad, more are expected: they are found in one pass, which a whole text would only delay.
-        has_bad = False
-        for item in _salvaged_at_last(place, chunk, before, parser):
-            has_bad = has_bad or isinstance(item, BadRow)
-            yield item
+        items = None if has_bad else _whole(place, chunk, before, parser)
+        if items is None:
+            # Where rows are bad, more are expected: they are found in one pass, which a whole text would only delay.
+            # All are read before the first one comes out: it comes with the columns that all have.
+            items = [*_salvaged_at_last(place, chunk, before, parser)]
+            has_bad = any(isinstance(item, BadRow) for item in items)
+        yield from items
 
 
 def _salvaged_at_last(

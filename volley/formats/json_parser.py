@@ -193,7 +193,7 @@ class JsonParser:
         return Likely(self._with_others(batches, numbers, rest, [number for number, _ in others]), dict(others))
 
     def _with_others(
-        self, batches: list[pa.RecordBatch], numbers: Sequence[int], rest: Sorted, others: Sequence[int]
+        self, batches: list[pa.RecordBatch], numbers: list[int], rest: Sorted, others: Sequence[int]
     ) -> Sorted:
         """Return rows together with what has become of others, given their numbers."""
         faults = {others[number]: fault for number, fault in rest.faults.items()}
