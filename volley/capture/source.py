@@ -36,7 +36,9 @@ class CaptureSource(Source):
         keep(self, changelog=flag, bounded=flag, sequence=flag)
         keep(self, unrepresentable=one_of(("fail", "null")), max_staged=size, timeout=duration, options=mapping)
         keep(self, max_segments_per_epoch=optional(count))
-        if self.packed is False and self._selection.only is None:
+        # Tables that exclude each other are refused.
+        selection = self._selection
+        if self.packed is False and selection.only is None:
             raise ConfigError("packed is False, and tables are several", hint="rows of several tables are packed")
         if self.on_rewrite == "reload" and self.load == "none":
             raise ConfigError('on_rewrite="reload" with load="none"', hint='load="snapshot", or on_rewrite="stop"')
