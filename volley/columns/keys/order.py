@@ -35,7 +35,7 @@ def _key(text: str, schema: pa.Schema) -> SortKey:
     column, _, direction = text.rpartition(" ")
     column = column.strip()
     # Of the columns "price" and "price desc", "price desc" is the first one.
-    if column not in schema.names or direction.lower() not in _DIRECTIONS:
+    if direction.lower() not in _DIRECTIONS or (column not in schema.names and text in schema.names):
         if text not in schema.names and column in schema.names:
             hint = f"asc or desc behind the column's name, not {direction!r}"
             raise ExpressionError(f"{text!r} is not an order of rows", hint)
