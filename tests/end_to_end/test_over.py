@@ -15,7 +15,9 @@ from tests.end_to_end.test_updates import (
     START,
     TOTALS,
     WINDOWS,
+    Chains,
     check,
+    check_chains,
     random_rows,
     totals,
     upserted,
@@ -105,7 +107,7 @@ def best_of_all(rows: DataStream) -> DataStream:
 
 
 ORDER = "over (partition by k order by v desc nulls last, t desc"
-CHAINS: dict[Callable[[DataStream], DataStream], tuple[list[str], str]] = {
+CHAINS: Chains = {
     first_places: ([], """select k, v, t, before, place from (select *,
         row_number() over (partition by k order by v desc nulls last, t) as place,
         lag(v) over (partition by k order by v desc nulls last, t) as before from rows)
@@ -139,16 +141,7 @@ CHAINS: dict[Callable[[DataStream], DataStream], tuple[list[str], str]] = {
 
 @pytest.mark.parametrize("seed", [*range(2), *(pytest.param(n, marks=pytest.mark.nightly) for n in range(2, 60))])
 def test_tables_have_what_a_query_computes_of_all_rows(native: Environment, seed: int, tmp_path: Path) -> None:
-    draw = random.Random(seed)
-    rows = random_rows(draw)
-    stream = native.from_source(MemorySource(rows, rows_per_epoch=draw.choice([8, 20, 40])))
-    pipelines = [
-        chain(stream).to_sink(upserted(tmp_path, chain.__name__, *keys)) for chain, (keys, _) in CHAINS.items()
-    ]
-    job = native.execute("places", *pipelines)
-    assert job.metrics.rows_late == 0
-    for chain, (_, sql) in CHAINS.items():
-        check(tmp_path, chain.__name__, query(sql, rows=rows))
+    check_chains(native, CHAINS, seed, tmp_path)
 
 
 @pytest.mark.parametrize("chain", CHAINS)

@@ -147,7 +147,10 @@ WINDOWS = (
     """(select time_bucket(interval '10 seconds', t) s, k, count(*) n, sum(v)::bigint total from rows group by all)"""
 )
 TOTALS = "(select k, v, count(*) n, sum(d) d, max(m) m from rows group by all)"
-CHAINS: dict[Callable[[DataStream], DataStream], tuple[list[str], str]] = {
+Chains = dict[Callable[[DataStream], DataStream], tuple[list[str], str]]
+"""Steps, the keys of the table that they are written to, and the query that they are equal to."""
+
+CHAINS: Chains = {
     groups: (["k"], """select k, count(*), count(d), sum(v)::bigint, sum(m), min(v), max(d), count(distinct v), avg(v)
         from rows group by k"""),
     filtered: (["k"], "select k, sum(v)::bigint as total from rows group by k having total > 3"),
@@ -215,18 +218,21 @@ def _text_of(row: dict[str, Any]) -> str:
     return repr([f"{round(value, 6) + 0.0:.6g}" if isinstance(value, float) else value for value in row.values()])
 
 
-@pytest.mark.parametrize("seed", some(range(60)))
-def test_tables_have_what_a_query_computes_of_all_rows(native: Environment, seed: int, tmp_path: Path) -> None:
+def check_chains(native: Environment, chains: Chains, seed: int, folder: Path) -> None:
+    """Run chains in one job over random rows, each into a table of its own, and compare the tables with the queries."""
     draw = random.Random(seed)
     rows = random_rows(draw)
     stream = native.from_source(MemorySource(rows, rows_per_epoch=draw.choice([8, 20, 40])))
-    pipelines = [
-        chain(stream).to_sink(upserted(tmp_path, chain.__name__, *keys)) for chain, (keys, _) in CHAINS.items()
-    ]
-    job = native.execute("updates", *pipelines)
+    pipelines = [chain(stream).to_sink(upserted(folder, chain.__name__, *keys)) for chain, (keys, _) in chains.items()]
+    job = native.execute("chains", *pipelines)
     assert job.metrics.rows_late == 0
-    for chain, (_, sql) in CHAINS.items():
-        check(tmp_path, chain.__name__, query(sql, rows=rows))
+    for chain, (_, sql) in chains.items():
+        check(folder, chain.__name__, query(sql, rows=rows))
+
+
+@pytest.mark.parametrize("seed", some(range(60)))
+def test_tables_have_what_a_query_computes_of_all_rows(native: Environment, seed: int, tmp_path: Path) -> None:
+    check_chains(native, CHAINS, seed, tmp_path)
 
 
 def test_an_upsert_takes_the_keys_of_groups(native: Environment, tmp_path: Path) -> None:

@@ -13,10 +13,13 @@ from volley.plan.windows import Timing
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["How", "JoinedRows", "KeyJoin", "NamedTable", "StreamJoin", "TableJoin"]
+__all__ = ["FILTERS", "How", "JoinedRows", "KeyJoin", "NamedTable", "StreamJoin", "TableJoin"]
 
 How = Literal["inner", "left", "semi", "anti"]
 """Which rows come out: pairs; also those of the stream without a match; those with a match; those without, alone."""
+
+FILTERS: tuple[How, ...] = ("semi", "anti")
+"""The joins that add no columns: a row comes out alone, at most once."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -126,7 +129,7 @@ class StreamJoin(KeyJoin):
     @property
     def is_filter(self) -> bool:
         """True if rows of the stream come out alone, each at most once."""
-        return self.how in ("semi", "anti")
+        return self.how in FILTERS
 
     @property
     def waits_for_none(self) -> bool:

@@ -13,7 +13,7 @@ from sqlglot import exp
 from volley.plan import nodes
 from volley.plan.event_times import follows_windows
 from volley.plan.expressions import col, lit
-from volley.plan.joins import How, TableJoin
+from volley.plan.joins import FILTERS, How, TableJoin
 from volley.plan.sql_nodes import Mistake, written_paren
 from volley.queries.bounds import Bound, bound_of
 from volley.queries.scope import Item, Relation, Types, expression
@@ -187,7 +187,7 @@ class Joiner:
         # Without an equality all rows have a constant in common.
         left, right, on = self._with_keys(left, right, condition.pairs or [(_ZERO, _ZERO)])
         key_columns = [right_key for _, right_key in on]
-        is_filter = how in ("semi", "anti")
+        is_filter = how in FILTERS
         items = [] if is_filter else [item for item in right.items if self._is_needed(item)]
         columns = tuple(dict.fromkeys([item.column for item in items] or key_columns[:1]))
         suffix = self._suffix(left, right, columns)

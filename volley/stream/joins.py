@@ -14,7 +14,7 @@ from volley.connectors.memory.source import MemoryDimension, MemorySource
 from volley.contracts.dimension import Dimension
 from volley.errors import ConfigError, brief_methods
 from volley.plan import keyed_nodes, nodes
-from volley.plan.joins import How, StreamJoin, TableJoin
+from volley.plan.joins import FILTERS, How, StreamJoin, TableJoin
 from volley.plan.windows import LateRows, Timing
 from volley.stream.steps import RowSteps
 from volley.stream.verbs import MAX_AHEAD, check_continues
@@ -241,7 +241,7 @@ def _by_key(on: Keys, how: How, columns: Sequence[str] | None, suffix: str) -> d
     one_of(get_args(How))("how", how)
     of_type(str, 'suffix="_customer"')("suffix", suffix)
     chosen = optional(names)("columns", columns)
-    if how in ("semi", "anti"):
+    if how in FILTERS:
         if chosen is not None or suffix:
             raise ConfigError(f"{_named(how)} join adds no columns", hint="leave columns and suffix out")
         return {"on": _keys(on), "how": how, "columns": (), "suffix": ""}
