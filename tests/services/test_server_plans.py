@@ -409,5 +409,5 @@ def test_tasks_leave_out_what_the_catalog_hides(planned: Planned, spark: SparkSe
     environment = Environment(spark=spark, checkpoint_dir=str(tmp_path / "checkpoints"))
     source = IcebergSource(IcebergSourceConfig(planned.config.ref).with_columns(["id"]))
     environment.from_source(source).to_sink(sink).execute("copy", once=True)
-    # Of what is neither the one nor the other, nothing is shown.
+    # Rows of which the catalog hides b: null is not known to differ from it, so it is hidden too.
     assert [each["id"] for each in sink.rows()] == [0]

@@ -131,7 +131,7 @@ def test_a_property_that_databricks_refuses(behind: Behind) -> None:
     with pytest.raises(CatalogError, match="Table properties contain prohibited keys") as caught:
         driver(asked)
     assert "leave out table_properties that it refuses" in str(caught.value.hint)
-    # Those of Volley's own are not among them.
+    # The catalog takes the properties that Volley sets itself.
     ours = driver(behind.config)
     ours.commit(*write(ours, 0, [1]))
     assert behind.rows() == [1]
