@@ -157,6 +157,12 @@ def test_what_a_job_refuses(native: Environment, tmp_path: Path) -> None:
         .key_by("user")
         .window(tumbling("1m"), on="at")
         .aggregate(n=count()),
+        "how late that can be behind full join of streams": rows.join(
+            rows, on="id", how="full", within="1m", time="at", columns=["user"], suffix="_2"
+        )
+        .key_by("user")
+        .window(tumbling("1m"), on="at")
+        .aggregate(n=count()),
         'has late="dead_letter", and no sink': rows.join(
             rows, on="id", within="1m", time="at", columns=["user"], suffix="_2", late="dead_letter"
         ),

@@ -136,6 +136,18 @@ def test_a_join_of_streams() -> None:
     )
 
 
+def test_the_keys_of_a_full_join_are_of_both_streams() -> None:
+    joined = orders.select("id", "at").join(
+        items, {"id": "label"}, "full", within="1h", time=("at", "made"), columns=["id"], suffix="_item"
+    )
+    values, _ = lineage(joined)
+    assert values == {
+        "id": {"orders.id IDENTITY", "items.label IDENTITY"},
+        "at": {"orders.at IDENTITY"},
+        "id_item": {"items.id IDENTITY"},
+    }
+
+
 def test_windows_of_aggregates() -> None:
     windows = (
         orders.with_column("cents", col("price") * 100)

@@ -18,7 +18,7 @@ from tests.recovery.rows import START, read_back
 from tests.recovery.runs import load
 from tests.stream_joins.reference import Row, batch_join, on_time
 from tests.tiers import deaths
-from volley.plan.joins import How
+from volley.plan.joins import FILTERS, How
 from volley.task.failpoints import WINDOW_POINTS
 
 pytestmark = pytest.mark.usefixtures("spark")
@@ -60,8 +60,11 @@ def check(folder: Path, sides: list[list[list[Row]]]) -> None:
     seconds = WITHIN.total_seconds()
     on = f"""l.user = r.visitor and r."then" between l."at" and l."at" + interval {seconds:g} second"""
     for how in get_args(How):
-        names = [*ADS.names, *(["click", "then"] if how in ("inner", "left") else [])]
-        expected = batch_join(rows, (ADS, CLICKS), how, on, ", ".join(f'"{name}"' for name in names)).to_pylist()
+        names = [*ADS.names, *([] if how in FILTERS else ["click", "then"])]
+        columns = [f'"{name}"' for name in names]
+        if how in ("right", "full"):
+            columns[names.index("user")] = 'coalesce("user", visitor) as "user"'
+        expected = batch_join(rows, (ADS, CLICKS), how, on, ", ".join(columns)).to_pylist()
         found = read_back(load(folder, f"db.{how}"), names)
         assert sorted(map(repr, found)) == sorted(map(repr, expected)), how
 

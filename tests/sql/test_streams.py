@@ -72,6 +72,30 @@ QUERIES: dict[str, tuple[str, str]] = {
         on p.id = a.seller and a."at" >= p."at" and a."at" <= p."at" + interval '5' second
         """,
     ),
+    "a full join": (
+        """
+        select p.id as id, p.at as at, a.seller as seller, a.at as then from persons as p full join auctions as a
+        on p.id = a.seller and a.at between p.at - interval '1' second and p.at + interval '5' second
+        """,
+        """
+        select p.id, p."at", a.seller, a."at" from persons as p full join auctions as a
+        on p.id = a.seller and a."at" between p."at" - interval '1 second' and p."at" + interval '5 seconds'
+        """,
+    ),
+    "windows of a right join": (
+        """
+        select window.start as start, count(*) as n, count(id) as matched from
+        (select p.id as id, a.at as at from persons as p right join auctions as a
+            on p.id = a.seller and a.at between p.at - interval '1' second and p.at + interval '5' second)
+        group by window(at, '10 seconds')
+        """,
+        """
+        select time_bucket(interval '10 seconds', a."at") as start, count(*), count(p.id)
+        from persons as p right join auctions as a
+        on p.id = a.seller and a."at" between p."at" - interval '1 second' and p."at" + interval '5 seconds'
+        group by start
+        """,
+    ),
     "rows with a match": (
         """
         select p.id as id, p.at as at from persons as p left semi join auctions as a

@@ -59,7 +59,10 @@ def expected(rows: Sequence[Sequence[Row]], keys: Sequence[str], how: How, withi
     """What DuckDB says of the same join."""
     equal = [{"k": "l.k = r.k", "d": "l.d = r.other"}[key] for key in keys]
     near = f"""r.paid between l."at" - interval {within[0]} second and l."at" + interval {within[1]} second"""
-    columns = "*" if how in ("semi", "anti") else "l.*, m, paid, more"
+    # A row that only the right side has has its keys.
+    shared = {"k": "coalesce(l.k, r.k) as k", "d": "coalesce(l.d, r.other) as d"}
+    own = [shared[name] if name in keys and how in ("right", "full") else f"l.{name}" for name in ("k", "d", "n", "at")]
+    columns = "*" if how in ("semi", "anti") else f"{', '.join(own)}, m, paid, more"
     return rounded(batch_join(rows, (LEFT, RIGHT), how, " and ".join([*equal, near]), columns))
 
 

@@ -174,6 +174,14 @@ def test_what_does_not_fit_is_named(options: dict[str, Any], message: str) -> No
         _ = stream(**options).schema
 
 
+def test_the_key_of_a_full_join_has_the_wider_type() -> None:
+    streams = [
+        Environment().from_source(MemorySource([], f"k {kind}, at timestamp, n{kind} long")) for kind in ("int", "long")
+    ]
+    joined = streams[0].join(streams[1], "k", "full", within="1s", time="at", columns=["nlong"])
+    assert joined.schema.field("k").type == pa.int64()
+
+
 def test_a_table_is_not_joined_within_a_bound() -> None:
     rows = Environment().from_source(MemorySource([{"k": 1}]))
     wrong: list[dict[str, Any]] = [{"within": "1s"}, {"time": "at"}, {"lateness": "1s"}]

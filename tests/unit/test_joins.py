@@ -235,7 +235,8 @@ def test_what_does_not_fit_is_named(draw: Callable[[DataStream], Any], options: 
     [
         ({"on": []}, "join on"),
         ({"on": {"id": 1}}, "join on"),
-        ({"how": "right"}, "how"),
+        ({"how": "right"}, "a right join with a table"),
+        ({"how": "outer"}, "how"),
         ({"as_of": ("at",)}, "as_of is"),
         ({"columns": []}, "columns are"),
         ({"columns": ["a", "a"]}, "columns are"),

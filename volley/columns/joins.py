@@ -149,7 +149,16 @@ def joined_schema(join: KeyJoin, left: pa.Schema, right: pa.Schema, side: str) -
             f"join: the stream and {side} both have a column {twice[0]!r}",
             hint='end the names of the added columns with something: suffix="_2"; or choose some: columns=["…"]',
         )
-    return pa.schema([*left, *added])
+    return pa.schema([*_own(join, left, right), *added])
+
+
+def _own(join: KeyJoin, left: pa.Schema, right: pa.Schema) -> pa.Schema:
+    """Return the stream's columns of the result, where keys may be the right side's."""
+    for ours, theirs in join.on if join.keeps_right else ():
+        field = left.field(ours)
+        if field.type != right.field(theirs).type:
+            left = left.set(left.get_field_index(ours), field.with_type(comparable_type(field.type)))
+    return left
 
 
 def _check_as_of(join: TableJoin, left: pa.Schema, right: pa.Schema) -> None:

@@ -1,8 +1,9 @@
 """Joins two streams within a bound of time: rows of both sides wait until none that matches can come any more.
 
-A state is a row: its ``time`` in microseconds since 1970, in a left join ``matched``, and the row's columns, whose
-names begin with a dot here. A pair of rows comes out in the epoch of the later one. Rows that wait have met each other:
-an epoch matches all left rows with the new right ones, and the right rows that waited with the new left ones.
+A state is a row: its ``time`` in microseconds since 1970, ``matched`` if rows of its side without a match come out
+beside pairs, and the row's columns, whose names begin with a dot here. A pair of rows comes out in the epoch of the
+later one. Rows that wait have met each other: an epoch matches all left rows with the new right ones, and the right
+rows that waited with the new left ones.
 """
 
 from __future__ import annotations
@@ -10,10 +11,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import chain
 from typing import ClassVar
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from volley.columns.batches import one_batch
 from volley.columns.dictionaries import decode_rows
@@ -67,12 +70,14 @@ class StreamJoiner(Operator):
 
     @cached_property
     def states(self) -> tuple[pa.Schema, ...]:
-        time, matched = pa.field(_TIME, pa.int64()), pa.field(_MATCHED, pa.bool_())
         needed = dict.fromkeys([*self._join.right_keys, *self._added])
-        return (
-            pa.schema([time, *([matched] if self._is_outer else []), *_waiting(self.left)]),
-            pa.schema([time, *_waiting(self.right.field(name) for name in needed)]),
-        )
+        columns = self.left, [self.right.field(name) for name in needed]
+        return tuple(self._state(input, fields) for input, fields in enumerate(columns))
+
+    def _state(self, input: int, columns: Iterable[pa.Field]) -> pa.Schema:
+        matched = [pa.field(_MATCHED, pa.bool_())] if self._is_kept(input) else []
+        waiting = [field.with_name(_COLUMN + field.name) for field in columns]
+        return pa.schema([pa.field(_TIME, pa.int64()), *matched, *waiting])
 
     def time_column(self, input: int) -> str:
         return self._join.times[input]
@@ -85,7 +90,7 @@ class StreamJoiner(Operator):
         rows = decode_rows(batch.select([name[1:] for name in schema.names if name[0] == _COLUMN]))
         unmatched = [pa.repeat(pa.scalar(False), len(times))] if _MATCHED in schema.names else []
         states = pa.Table.from_arrays([times, *unmatched, *rows.columns], schema=schema)
-        if input == _LEFT and self._join.waits_for_none:
+        if self._is_kept(input) or (input == _LEFT and self._join.how == "anti"):
             return states
         # A row with a null key matches none, and does not come out.
         return states.filter(pa.array(are_valid(rows.select([name[1:] for name in self._keys(input)]).columns)))
@@ -100,40 +105,64 @@ class StreamJoiner(Operator):
         of_left = self._matches(_LEFT, left, right, waited_right)
         of_right = self._matches(_RIGHT, right.slice(0, waited_right), left, waited_left)
         left_is_over, right_is_over = self._is_over(_LEFT, left, watermark), self._is_over(_RIGHT, right, watermark)
-        matched = of_left.counts > 0
-        matched[of_right.others()] = True
-        if self._is_outer:
-            matched |= left.column(_MATCHED).to_numpy(zero_copy_only=False)
-            left = left.set_column(left.schema.get_field_index(_MATCHED), _MATCHED, pa.array(matched))
-        alone = matched if self._join.how == "semi" else left_is_over & ~matched
+        left, is_matched = self._with_matched(_LEFT, left, np.flatnonzero(of_left.counts), of_right.others())
+        right, has_left = self._with_matched(_RIGHT, right, np.flatnonzero(of_right.counts), of_left.others())
+        alone = is_matched if self._join.how == "semi" else left_is_over & ~is_matched
         # What comes out alone does so once.
-        left_waits = ~left_is_over & ~matched if self._join.is_filter else ~left_is_over
+        left_waits = ~left_is_over & ~is_matched if self._join.is_filter else ~left_is_over
         waiting = left.filter(pa.array(left_waits)), right.filter(pa.array(~right_is_over))
-        rows = self._rows(left, right, of_left, of_right, np.flatnonzero(alone))
-        return Merged(rows, tuple(pa.Table.from_batches([side]) for side in waiting))
+        both = self._rows(left, right, of_left, of_right)
+        others = self._alone(left, right, np.flatnonzero(alone), np.flatnonzero(right_is_over & ~has_left))
+        return Merged(chain(both, others), tuple(pa.Table.from_batches([side]) for side in waiting))
 
     def closing(self, latest: int) -> int | None:
         # Other rows come out as soon as they match: none waits for the end.
-        return min(latest + self._spans[_LEFT][1] + 1, _LAST) if self._join.waits_for_none else None
+        if not self._join.waits_for_none:
+            return None
+        waiting = [_RIGHT] if self._join.how == "right" else [_LEFT, _RIGHT] if self._join.keeps_right else [_LEFT]
+        return min(latest + max(self._spans[input][1] for input in waiting) + 1, _LAST)
+
+    def _with_matched(self, input: int, rows: pa.RecordBatch, *matching: Indices) -> tuple[pa.RecordBatch, Bools]:
+        """Return the rows of an input with those noted that have had a match, and which these are."""
+        is_matched = np.zeros(len(rows), bool)
+        for numbers in matching:
+            is_matched[numbers] = True
+        if not self._is_kept(input):
+            return rows, is_matched
+        is_matched |= rows.column(_MATCHED).to_numpy(zero_copy_only=False)
+        return rows.set_column(rows.schema.get_field_index(_MATCHED), _MATCHED, pa.array(is_matched)), is_matched
 
     def _rows(
-        self, left: pa.RecordBatch, right: pa.RecordBatch, of_left: _Matches, of_right: _Matches, alone: Indices
+        self, left: pa.RecordBatch, right: pa.RecordBatch, of_left: _Matches, of_right: _Matches
     ) -> Iterator[pa.RecordBatch]:
-        """Yield the pairs, if they come out, and the left rows that come out alone."""
-        if not self._join.is_filter:
-            for left_rows, right_rows in of_left.pairs():
-                yield self._joined(left, right, pa.array(left_rows), pa.array(right_rows))
-            for right_rows, left_rows in of_right.pairs():
-                yield self._joined(left, right, pa.array(left_rows), pa.array(right_rows))
-        if len(alone) and self._join.how != "inner":
-            yield self._joined(left, right, pa.array(alone), pa.nulls(len(alone), pa.int64()))
+        """Yield the pairs, if they come out."""
+        if self._join.is_filter:
+            return
+        for left_rows, right_rows in of_left.pairs():
+            yield self._joined(left, right, pa.array(left_rows), pa.array(right_rows))
+        for right_rows, left_rows in of_right.pairs():
+            yield self._joined(left, right, pa.array(left_rows), pa.array(right_rows))
+
+    def _alone(
+        self, left: pa.RecordBatch, right: pa.RecordBatch, left_rows: Indices, right_rows: Indices
+    ) -> Iterator[pa.RecordBatch]:
+        """Yield the rows that come out alone, if such do."""
+        if len(left_rows) and (self._join.keeps_left or self._join.is_filter):
+            yield self._joined(left, right, pa.array(left_rows), pa.nulls(len(left_rows), pa.int64()))
+        if len(right_rows) and self._join.keeps_right:
+            yield self._joined(left, right, pa.nulls(len(right_rows), pa.int64()), pa.array(right_rows))
 
     def _joined(
         self, left: pa.RecordBatch, right: pa.RecordBatch, left_rows: pa.Array, right_rows: pa.Array
     ) -> pa.RecordBatch:
         own = left.select([_COLUMN + name for name in self.left.names]).take(left_rows)
         added = right.select([_COLUMN + name for name in self._added]).take(right_rows)
-        return pa.RecordBatch.from_arrays([*own.columns, *added.columns], schema=self.output)
+        columns = dict(zip(self.left.names, own.columns, strict=True))
+        for ours, theirs in self._join.on if self._join.keeps_right else ():
+            key_type = self.output.field(ours).type
+            others = right.column(_COLUMN + theirs).take(right_rows)
+            columns[ours] = pc.coalesce(columns[ours].cast(key_type), others.cast(key_type))
+        return pa.RecordBatch.from_arrays([*columns.values(), *added.columns], schema=self.output)
 
     def _matches(self, input: int, rows: pa.RecordBatch, others: pa.RecordBatch, first: int) -> _Matches:
         """Return which of the other side's rows, from the first new one on, match each row of an input."""
@@ -156,9 +185,9 @@ class StreamJoiner(Operator):
     def _join(self) -> StreamJoin:
         return self.node.join
 
-    @property
-    def _is_outer(self) -> bool:
-        return self._join.how == "left"
+    def _is_kept(self, input: int) -> bool:
+        """Return True if rows of an input that match none come out beside pairs."""
+        return self._join.keeps_left if input == _LEFT else self._join.keeps_right
 
     @property
     def _added(self) -> tuple[str, ...]:
@@ -199,10 +228,6 @@ class _Matches:
         np.add.at(changes, self.starts[rows], 1)
         np.add.at(changes, self.starts[rows] + self.counts[rows], -1)
         return self.numbers[np.cumsum(changes[:-1]) > 0]
-
-
-def _waiting(fields: Iterable[pa.Field]) -> list[pa.Field]:
-    return [field.with_name(_COLUMN + field.name) for field in fields]
 
 
 def _earlier(times: Times, span: int) -> Times:

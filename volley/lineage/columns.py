@@ -204,9 +204,11 @@ def _joined(node: nodes.Join, before: Columns, names: Names) -> Columns:
 def _joined_streams(node: keyed_nodes.JoinStreams, left: Columns, right: Columns) -> Columns:
     join, (left_time, right_time) = node.join, node.join.times
     added = {name + join.suffix: right.values.get(name, frozenset()) for name in join.added(tuple(right.values))}
+    # A row that only the right side has has its keys.
+    keys = {ours: left.value(Column(ours)) | right.value(Column(theirs)) for ours, theirs in join.on}
     left = left.after((*join.left_keys, left_time), "JOIN")
     right = right.after((*join.right_keys, right_time), "JOIN")
-    return Columns({**left.values, **added}, left.rows | right.rows)
+    return Columns({**left.values, **(keys if join.keeps_right else {}), **added}, left.rows | right.rows)
 
 
 def _aggregated(node: keyed_nodes.Aggregate, before: Columns) -> Columns:

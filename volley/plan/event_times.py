@@ -281,10 +281,10 @@ def _of_windows(step: Aggregate, is_end: bool) -> tuple[_Change, ...] | None:
 def _of_pairs(step: JoinStreams, column: str) -> tuple[_Change, ...] | None:
     """Return the changes of a column of pairs: the later row of a new pair is not behind the watermark."""
     join, (left, right) = step.join, step.join.times
-    if column == left:
+    # Where a row matches none, the other side's time is null.
+    if column == left and not join.keeps_right:
         return (_Shift(-max(microseconds(join.after), 0)),)
-    # Where a left row matches none, the right time is null.
-    is_added = join.how == "inner" and (join.columns is None or right in join.columns)
+    is_added = join.how in ("inner", "right") and (join.columns is None or right in join.columns)
     if column == right + join.suffix and is_added and right not in join.right_keys:
         return (_Shift(-max(microseconds(join.before), 0)),)
     return None
@@ -294,6 +294,6 @@ def _unknown(step: str, node: nodes.Node, column: str) -> PlanError:
     return PlanError(
         f"{step} follows event time by {column!r}, and how late that can be behind {node.label()} is not known",
         hint='follow a time of that step: "window_start" or "window_end" of tumbling and sliding windows, "window_end" '
-        "of sessions, the time of a series, the times of joined streams (of a left join the left one); or one computed "
-        "of it by dt.add or dt.truncate (a week or shorter); fill_gaps= has none",
+        "of sessions, the time of a series, the times of joined streams (of a left or right join that side's); or one "
+        "computed of it by dt.add or dt.truncate (a week or shorter); fill_gaps= has none",
     )

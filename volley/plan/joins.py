@@ -15,8 +15,10 @@ if TYPE_CHECKING:
 
 __all__ = ["FILTERS", "How", "JoinedRows", "KeyJoin", "NamedTable", "StreamJoin", "TableJoin"]
 
-How = Literal["inner", "left", "semi", "anti"]
-"""Which rows come out: pairs; also those of the stream without a match; those with a match; those without, alone."""
+How = Literal["inner", "left", "right", "full", "semi", "anti"]
+"""Which rows come out: pairs; also the left rows without a match, the right ones, or both; or left rows alone: those
+with a match, or those without.
+"""
 
 FILTERS: tuple[How, ...] = ("semi", "anti")
 """The joins that add no columns: a row comes out alone, at most once."""
@@ -29,7 +31,8 @@ class KeyJoin:
     Args:
         on: Pairs of key columns: the stream's and the right side's.
         how: ``"inner"`` drops rows of the stream without a match; ``"left"`` keeps them, with nulls; ``"semi"`` keeps
-            each row with a match once, and ``"anti"`` those without, both without further columns.
+            each row with a match once, and ``"anti"`` those without, both without further columns. ``"right"`` and
+            ``"full"`` also keep the right side's rows without a match, whose keys are then those of the result.
         columns: The right side's columns that are added; None = all but its keys.
         suffix: The end of the added columns' names.
     """
@@ -56,6 +59,16 @@ class KeyJoin:
             names: The names of all of the right side's columns.
         """
         return tuple(name for name in names if name not in self.right_keys) if self.columns is None else self.columns
+
+    @property
+    def keeps_left(self) -> bool:
+        """True if pairs come out, and rows of the stream without a match with nulls."""
+        return self.how in ("left", "full")
+
+    @property
+    def keeps_right(self) -> bool:
+        """True if pairs come out, and rows of the right side without a match with nulls."""
+        return self.how in ("right", "full")
 
     @property
     def known_additions(self) -> frozenset[str] | None:
@@ -134,7 +147,7 @@ class StreamJoin(KeyJoin):
     @property
     def waits_for_none(self) -> bool:
         """True if rows come out because none that matches can come any more."""
-        return self.how in ("left", "anti")
+        return self.keeps_left or self.keeps_right or self.how == "anti"
 
     def __str__(self) -> str:
         left, right = self.times

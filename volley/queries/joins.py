@@ -177,7 +177,7 @@ class Joiner:
         """Return the rows of one relation with those of another that are equal by the condition's pairs.
 
         Args:
-            how: Of two streams within a bound of time also ``"semi"`` or ``"anti"``.
+            how: Of two streams also ``"full"``, ``"semi"`` or ``"anti"``.
             nulls_match: True: null is equal to null.
 
         Raises:
@@ -185,14 +185,14 @@ class Joiner:
         """
         bound = self.bound(left, right, condition)
         # Without an equality all rows have a constant in common.
-        left, right, on = self._with_keys(left, right, condition.pairs or [(_ZERO, _ZERO)])
+        left, right, on = self._with_keys(left, right, condition.pairs or [(_ZERO, _ZERO)], copied=how == "full")
         key_columns = [right_key for _, right_key in on]
         is_filter = how in FILTERS
         items = [] if is_filter else [item for item in right.items if self._is_needed(item)]
         columns = tuple(dict.fromkeys([item.column for item in items] or key_columns[:1]))
         suffix = self._suffix(left, right, columns)
         settings: Any = {} if is_filter else {"columns": columns, "suffix": suffix}
-        if (timing := self._timing_of(right, bound)) is not None:
+        if (timing := self.timing_of(right, bound)) is not None:
             if nulls_match:
                 hint = "leave nulls out, and compare by ="
                 raise Mistake("a join of streams in which null is equal to null", node, hint)
@@ -205,7 +205,7 @@ class Joiner:
         others = (Item(item.table, item.name, item.column + suffix) for item in items)
         return Relation(stream, (*left.items, *others))
 
-    def _timing_of(self, right: Relation, bound: Bound | None) -> dict[str, Any] | None:
+    def timing_of(self, right: Relation, bound: Bound | None) -> dict[str, Any] | None:
         """Return how two streams are joined in time; None = the right rows are joined as a table."""
         if bound is not None:
             within = (bound.before, bound.after)
@@ -272,17 +272,22 @@ class Joiner:
         return suffix
 
     def _with_keys(
-        self, left: Relation, right: Relation, pairs: Sequence[Pair]
+        self, left: Relation, right: Relation, pairs: Sequence[Pair], copied: bool
     ) -> tuple[Relation, Relation, list[tuple[str, str]]]:
-        """Return both relations with the columns by which they are joined, and their names."""
+        """Return both relations with the columns by which they are joined, and their names.
+
+        Args:
+            copied: True: those of the left one are additional columns, which the join can give other values.
+        """
         on = list[tuple[str, str]]()
         for one, other in pairs:
-            left, left_key = self._with_key(left, one, {key for key, _ in on})
-            right, right_key = self._with_key(right, other, {key for _, key in on})
+            known = self._types.of(left.stream).names if copied else [key for key, _ in on]
+            left, left_key = self._with_key(left, one, known)
+            right, right_key = self._with_key(right, other, [key for _, key in on])
             on.append((left_key, right_key))
         return left, right, on
 
-    def _with_key(self, relation: Relation, tree: exp.Expression, used: set[str]) -> tuple[Relation, str]:
+    def _with_key(self, relation: Relation, tree: exp.Expression, used: Sequence[str]) -> tuple[Relation, str]:
         if isinstance(tree, exp.Column) and tree.name not in used:
             return relation, tree.name
         schema = self._types.of(relation.stream)

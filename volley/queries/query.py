@@ -192,6 +192,9 @@ class _Translator:
         bound = self._joiner.bound(left, right, condition)
         near = bound.exact if bound is not None else ()
         others = [tree for tree in condition.both if all(tree is not known for known in near)]
+        is_near = self._joiner.timing_of(right, bound) is not None
+        if side == "FULL" and is_near and condition.pairs and not (condition.left or condition.right or others):
+            return _ordered(self._joiner.join(left, right, condition, "full", join.this), relations)
         if side == "FULL" or (side == "LEFT" and (condition.left or others or not condition.pairs)):
             return _ordered(self._outer(left, right, condition, join, side == "FULL"), relations)
         right = self._joiner.filtered(right, condition.right)

@@ -125,8 +125,10 @@ class Joins(RowSteps):
                 stream of the same environment.
             on: The key: a column, or several, that both sides have; or a dict of the stream's columns and the other's.
             how: ``"inner"``: drop rows without a match; ``"left"``: keep them, with nulls in the other's columns. With
-                a stream also ``"semi"``: each row with a match, once, as soon as that is there; ``"anti"``: the rows
-                without one, once none can come; both without columns of the other's.
+                a stream also ``"right"`` and ``"full"``: keep the other's rows without a match, with nulls in the
+                stream's columns but the key, which is the other's; ``"semi"``: each row with a match, once, as soon as
+                that is there; ``"anti"``: the rows without one, once none can come; both without columns of the
+                other's.
             as_of: For a table with several versions of a key's row: the stream's time column, and the table's column
                 that says since when a row is valid. Only the last row that is valid by then matches. Of two rows that
                 are valid since the same time, the greater one counts: by its first added column, then the next ones;
@@ -184,7 +186,7 @@ class Joins(RowSteps):
         if how not in _WITH_TABLES:
             raise ConfigError(
                 f"{_named(how)} join with a table",
-                hint=f"{' and '.join(_WITH_TABLES)} are there; in SQL: where exists (…)",
+                hint=f"{' and '.join(_WITH_TABLES)} are there; in SQL also right, full and where exists (…)",
             )
         _check_untimed((within, time, ttl), timing)
         join = TableJoin(**by_key, table=dimension_of(other), as_of=_as_of(as_of), max_bytes=_bytes(max_bytes))
