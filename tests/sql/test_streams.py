@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from volley import Environment, ExpressionError, FileSource, MemorySink
+from volley import Environment, ExpressionError, FileSource, MemorySink, MemorySource
 
 START = datetime(2026, 1, 1)
 LATENESS = 20
@@ -253,3 +253,12 @@ def test_a_query_of_windows_behind_windows_runs_as_a_job(tmp_path: Path) -> None
     assert sorted(map(repr, sink.to_arrow().to_pylist())) == sorted(
         map(repr, found.rename_columns(columns).to_pylist())
     )
+
+
+def test_a_bound_of_time_is_taken_before_a_ttl() -> None:
+    draw = random.Random(0)
+    a, b = (Environment().from_source(MemorySource(random_rows(draw))) for _ in "ab")
+    text = "select a.id as i from a join b on a.id = b.id"
+    near = Environment().sql(f"{text} and b.at between a.at and a.at + interval '5' second", ttl="1d", a=a, b=b)
+    assert "5s after 'at'" in repr(near)
+    assert "5s after 'at'" not in repr(Environment().sql(text, ttl="1d", a=a, b=b))

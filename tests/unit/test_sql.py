@@ -201,6 +201,19 @@ def test_a_text_is_the_expression_that_methods_build(text: str, expression: Expr
         ),
         ("rtrim(a, b)", "rtrim takes the characters, a constant text, before the text", "trim(trailing"),
         ("ltrim()", "ltrim got 0 arguments", "ltrim(characters, text)"),
+        ("split_part(a, ',', 0)", "split_part takes part 0", "1 is the first part, -1 the last"),
+        ("get(split(a, ','), -1)", "get takes the item at -1", "0 is the first item"),
+        ("regexp_extract(a, '(x)(y)', 3)", "regexp_extract takes group 3 of '(x)(y)'", "0 is all that matches"),
+        ("regexp_extract(a, '[(]')", "regexp_extract takes group 1 of '[(]'", "groups count from 1"),
+        ("regexp_extract(a, '(?<n>x)', 1)", "regexp_extract takes the pattern '(?<n>x)'", "groups are numbered"),
+        *(
+            (
+                f"date_format(a, '{letters}')",
+                f"date_format takes the format '{letters}'",
+                "other letters stand in quotes",
+            )
+            for letters in ("yy", "yyyy-MMM", "hh:mm", "%Y[", "#")
+        ),
         *(
             (f"split(a, '{pattern}')", "split takes a text, not the pattern", "[.]")
             for pattern in (".", "|", "a+", "\\d")

@@ -7,6 +7,7 @@ import re
 from collections.abc import Callable
 from datetime import UTC, date, datetime, time
 from decimal import Decimal, InvalidOperation
+from itertools import count
 from typing import Any
 from uuid import UUID
 
@@ -43,6 +44,12 @@ _QUOTED = re.compile(r"\\(.)|\[(.)\]", re.DOTALL)
 _REPLACEMENT = re.compile(
     r"\$(?P<group>[0-9])(?![0-9])|\\(?P<kept>[0-9\\])|\\(?P<quoted>[^0-9\\])|(?P<text>[^$\\])", re.S
 )
+
+# A group of a pattern, or what may have a parenthesis that begins none.
+_GROUP = re.compile(r"\\.|\[\^?\]?(?:\\.|[^]\\])*\]|(?P<group>\((?!\?))", re.DOTALL)
+_NAMED_GROUP = re.compile(r"\(\?P?<\w")
+_DIRECTIVES = {"yyyy": "%Y", "MM": "%m", "dd": "%d", "HH": "%H", "mm": "%M", "ss": "%S", "SSSSSS": "%f"}
+_FORMAT = re.compile(r"(?P<letters>([A-Za-z])\2*)|'(?P<quoted>[^']*)'|(?P<marks>[^A-Za-z'#\[\]{}]+)")
 
 
 def like(text: Expr, pattern: Any, escape: str = "", ignore_case: bool = False) -> Expr:
@@ -146,6 +153,66 @@ def _split(text: Expr, separator: Any) -> Expr:
     return text.str.split(_QUOTED.sub(lambda quoted: quoted[1] or quoted[2], separator))
 
 
+def _split_part(text: Expr, separator: Any, part: Any) -> Expr:
+    """Return a part of a text between separators, counted from 1, or from the end; "" if the text has fewer."""
+    if type(part) is not int or part == 0:
+        raise ExpressionError(
+            f"split_part takes part {part!r}", hint="a whole number: 1 is the first part, -1 the last"
+        )
+    return coalesce(text.str.split(separator).list.get(part - 1 if part > 0 else part), _empty(text))
+
+
+def _regexp_extract(text: Expr, pattern: Any, group: Any = 1) -> Expr:
+    """Return what a group of a pattern matches first, 0 = the whole pattern; "" without a match."""
+    if not isinstance(pattern, str) or _NAMED_GROUP.search(pattern):
+        raise ExpressionError(
+            f"regexp_extract takes the pattern {pattern!r}", hint="a constant text, whose groups are numbered: ([0-9]+)"
+        )
+    numbers = count(1)
+
+    def opened(found: re.Match[str]) -> str:
+        if not found["group"]:
+            return found[0]
+        return "(?P<value>" if next(numbers) == group else "(?:"
+
+    named = _GROUP.sub(opened, pattern)
+    if type(group) is not int or not 0 <= group < next(numbers):
+        raise ExpressionError(
+            f"regexp_extract takes group {group!r} of {pattern!r}", hint="groups count from 1; 0 is all that matches"
+        )
+    return coalesce(text.str.extract(named if group else f"(?P<value>{named})", "value"), _empty(text))
+
+
+def _empty(text: Expr) -> Expr:
+    """Return "", of null null."""
+    return text.str.slice(0, 0)
+
+
+def _get(items: Expr, position: Any) -> Expr:
+    if type(position) is not int or position < 0:
+        raise ExpressionError(f"get takes the item at {position!r}", hint="a whole number: 0 is the first item")
+    return items.list.get(position)
+
+
+def _date_format(moment: Expr, format: Any) -> Expr:
+    """Return a time as a text, by the letters of Spark's formats that are numbers of one width."""
+    parts = list(_FORMAT.finditer(format)) if isinstance(format, str) else []
+    known = all(part["letters"] is None or part["letters"] in _DIRECTIVES for part in parts)
+    if not known or "".join(part[0] for part in parts) != format:
+        raise ExpressionError(
+            f"date_format takes the format {format!r}",
+            hint=f"a constant text of {', '.join(_DIRECTIVES)}; other letters stand in quotes",
+        )
+    return moment.dt.format("".join(map(_directive, parts)))
+
+
+def _directive(part: re.Match[str]) -> str:
+    if part["letters"]:
+        return _DIRECTIVES[part["letters"]]
+    text = part["marks"] or part["quoted"] or "'"
+    return text.replace("%", "%%")
+
+
 def _trim_start(characters: Any, text: Any = _ABSENT) -> Expr:
     """Return a text without blanks at its start, or without characters that stand before it: ``ltrim('x', text)``."""
     chosen, trimmed = _trimmed("ltrim", "leading", characters, text)
@@ -194,11 +261,15 @@ _NAMED: dict[str, Build] = {
     "starts_with": lambda text, prefix: text.str.starts_with(prefix),
     "ends_with": lambda text, suffix: text.str.ends_with(suffix),
     "contains": lambda text, part: text.str.contains(part),
+    "regexp_extract": _regexp_extract,
     "split": _split,
+    "split_part": _split_part,
     "reverse": lambda text: text.str.reverse(),
     "to_date": _to_date,
     "to_timestamp": _to_timestamp,
     "date_trunc": _date_trunc,
+    "date_format": _date_format,
+    "get": _get,
     "array_length": lambda items: items.list.length(),
     "array_contains": lambda items, value: items.list.contains(value),
     "array_join": lambda items, separator="": items.list.join(separator),

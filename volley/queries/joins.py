@@ -160,7 +160,7 @@ class Joiner:
     def bound(self, left: Relation, right: Relation, condition: Condition) -> Bound | None:
         """Return the bound of time within which two streams are joined; None if the right one is joined as a whole."""
         bound = bound_of([*condition.equal, *condition.both], left, right, self._types)
-        if bound is None or self._tables.is_endless(right.stream):
+        if bound is None or self._tables.is_endless(right.stream) or self._waits(right):
             return bound
         sides = zip((left, right), bound.times, strict=True)
         return bound if all(follows_windows(side.stream._node, time) for side, time in sides) else None
@@ -210,8 +210,11 @@ class Joiner:
         if bound is not None:
             within = (bound.before, bound.after)
             return {"within": within, "time": bound.times, "lateness": self._timing.lateness, "max_ahead": None}
-        is_stream = self._timing.ttl is not None and self._tables.is_stream(right.stream)
-        return {"ttl": self._timing.ttl} if is_stream else None
+        return {"ttl": self._timing.ttl} if self._waits(right) else None
+
+    def _waits(self, right: Relation) -> bool:
+        """Return True if rows of two streams can wait for each other, also of those that end."""
+        return self._timing.ttl is not None and self._tables.is_stream(right.stream)
 
     def semi(
         self,

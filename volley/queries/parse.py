@@ -109,7 +109,10 @@ def _check_format(node: exp.Expr) -> None:
     """Refuse formats of times: Spark has letters of its own, as yyyy-MM-dd, where functions here take %Y-%m-%d."""
     name = node.name.lower() if isinstance(node, exp.Anonymous) else ""
     if name == "strftime" or (name in _WITH_FORMAT and len(node.expressions) > 1):
-        hint = "a column of the stream can be computed before: stream.with_column(name, col(text).str.to_date(…))"
+        hint = (
+            "date_format(at, 'yyyy-MM-dd') makes texts; a column of the stream can be computed before: "
+            "stream.with_column(name, col(text).str.to_date(…))"
+        )
         raise Mistake(f"{node.name} with a format", node, hint)
 
 

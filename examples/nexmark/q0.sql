@@ -1,0 +1,2 @@
+-- Pass on all bids.
+select auction, bidder, price, date_time, extra from bid
