@@ -289,7 +289,7 @@ def test_a_query_of_groups_of_groups_runs_as_a_job(native: Environment, tmp_path
     check(tmp_path, "means", query(text.replace("rows", "events"), events=rows))
 
 
-@pytest.mark.parametrize("how", ["inner", "left"])
+@pytest.mark.parametrize("how", ["inner", "left", "full"])
 @pytest.mark.parametrize("columns", some([None, ["d"]]))
 def test_streams_without_times_are_joined_while_they_wait(
     native: Environment, how: Any, columns: list[str] | None, tmp_path: Path
@@ -303,7 +303,8 @@ def test_streams_without_times_are_joined_while_they_wait(
     assert job.metrics.rows_late == 0
     rows = query(
         f"""select k, avg(most) as mean, count(*) as n from (
-        select a.k, a.v, max(b.d) as most from a {how} join b on a.k = b.k group by all) group by k""",
+        select coalesce(a.k, b.k) as k, a.v, max(b.d) as most
+        from a {how} join b on a.k = b.k group by 1, 2) group by k""",
         **tables,
     )
     check(tmp_path, "means", rows)

@@ -589,7 +589,7 @@ CALLS: list[tuple[Callable[..., Any], dict[str, Any], dict[str, str]]] = [
         {"order": "id"},
         {
             **{"order": "x", "on": "None", "lateness": DURATION, "late": "", "buckets": "5"},
-            **{"max_ahead": f"None {DURATION}", "idle_after": f"None {DURATION}"},
+            **{"max_ahead": f"None {DURATION}", "idle_after": f"None {DURATION}", "ttl": f"None {DURATION}"},
         },
     ),
     (STREAM.key_by("id").order_by("id").with_columns, {}, {"functions": ""}),

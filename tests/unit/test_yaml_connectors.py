@@ -445,7 +445,7 @@ pipelines:
     steps:
       - join: {{table: custmers, on: id}}
       - join: {{table: ticks, on: id}}
-      - join: {{table: customers, on: id, how: full, colums: [a]}}
+      - join: {{table: customers, on: id, how: outer, colums: [a]}}
       - join: {{table: customers, on: id, as_of: [a, b, c]}}
       - join: {{on: id}}
       - join: {{stream: orders, on: id, within: 1 parsec}}
@@ -465,7 +465,7 @@ views:
     for line in (
         "there is no source 'custmers'",
         "a stream is joined with a table, not with RateSource",
-        "how 'full' is unknown",
+        "how 'outer' is unknown",
         "unknown key 'colums'",
         "as_of is ('a', 'b', 'c')",
         "a join has one of table and stream",
@@ -574,6 +574,7 @@ pipelines:
           keys: value
           order: [timestamp desc]
           buckets: 4
+          ttl: 2h
           columns:
             place: row_number
             shared: rank
@@ -585,7 +586,7 @@ pipelines:
             five: {{rows_between: {{avg: value}}, before: 4, after: null}}
       - filter: place <= 3
 """
-    ordered = Environment().from_source(RateSource()).key_by("value").order_by("timestamp desc", buckets=4)
+    ordered = Environment().from_source(RateSource()).key_by("value").order_by("timestamp desc", ttl="2h", buckets=4)
     placed = ordered.with_columns(
         place=row_number(),
         shared=rank(),
@@ -597,6 +598,15 @@ pipelines:
         five=rows_between(avg("value"), before=4, after=None),
     )
     assert config_of(tmp_path, text).pipelines["places"].stream == placed.filter(col("place") <= 3)
+
+
+def test_groups_that_are_kept_for_some_time(tmp_path: Path) -> None:
+    text = f"""{LAKE}
+pipelines:
+  groups: {{source: ticks, sink: b, steps: [{{aggregate: {{keys: value, ttl: 30d, aggregate: {{n: count}}}}}}]}}
+"""
+    groups = Environment().from_source(RateSource()).key_by("value").retain("30d").aggregate(n=count())
+    assert config_of(tmp_path, text).pipelines["groups"].stream == groups
 
 
 def test_mistakes_of_series_and_gaps(tmp_path: Path) -> None:

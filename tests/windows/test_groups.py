@@ -1,4 +1,4 @@
-"""Groups without a window: for how long they are kept."""
+"""Groups without a window, and places: for how long they are kept."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from tests.windows import local as steps
 from tests.windows.local import LocalStep
-from volley import Environment, MemorySource, count, sum_
+from volley import Environment, MemorySource, count, row_number, sum_
 from volley.stream.keyed import KeyedStream, RetainedStream
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC).timestamp()
@@ -61,6 +61,19 @@ def test_a_group_begins_anew_when_its_time_is_over(tmp_path: Path) -> None:
     clock.at = 10
     # The last row of "b" came 10 seconds ago, that of "a" one second ago.
     assert rows(job.epoch(2, batch("a", "b"))) == [("a", 3, 6), ("b", 1, 2)]
+
+
+def test_the_places_of_a_key_begin_anew_when_its_time_is_over(tmp_path: Path) -> None:
+    clock = Clock()
+    places = keyed().order_by("i", ttl="10s").with_columns(place=row_number())
+    job = steps.windows(places, SCHEMA, tmp_path, now=clock)
+    assert rows(job.epoch(0, batch("a", "b", "a"))) == [("a", 2, 1), ("a", 2, 2), ("b", 2, 1)]
+    clock.at = 9
+    assert rows(job.epoch(1, batch("a"))) == [("a", 2, 3)]
+    clock.at = 10
+    assert rows(job.epoch(2, batch("a", "b"))) == [("a", 2, 4), ("b", 2, 1)]
+    clock.at = 20
+    assert rows(job.epoch(3, batch("a"))) == [("a", 2, 1)]
 
 
 def test_an_epoch_that_is_repeated_has_the_clock_of_the_first_time(tmp_path: Path) -> None:

@@ -31,11 +31,13 @@ from volley.columns.operators import Merged, Operator, Times
 from volley.columns.ranges import aggregated_ranges
 from volley.columns.roles import ChangeColumns
 from volley.columns.weights import weights_of
+from volley.columns.windows import SEEN, seen_at, seen_since
 from volley.errors import ExpressionError
 from volley.plan.aggregates import Aggregation
 from volley.plan.expression_nodes import Column
 from volley.plan.keyed_nodes import CHANGE, Over
 from volley.plan.over import OverFunction
+from volley.plan.windows import microseconds
 
 __all__ = ["OverOperator"]
 
@@ -169,12 +171,21 @@ class OverOperator(Operator):
         return not self.is_timed
 
     @property
+    def follows_clock(self) -> bool:
+        return self.node.ordering.ttl is not None
+
+    @property
     def states(self) -> tuple[pa.Schema, ...]:
         return (self._states,)
 
+    @property
+    def _times(self) -> Sequence[str]:
+        """The names of the times of states."""
+        return [_TIME] if self.is_timed else [SEEN] if self.follows_clock else []
+
     @cached_property
     def _states(self) -> pa.Schema:
-        fields = [(_TIME, pa.int64())] if self.is_timed else []
+        fields = [(name, pa.int64()) for name in self._times]
         keys = [stored(field.type) for field in key_fields(self.node.keys, self.input)]
         fields += [*zip(self._key_names, keys, strict=True), *zip(self._columns, self._rows.types, strict=True)]
         return pa.schema([*fields, (_WEIGHT, pa.int8())] if self.node.takes_changes else fields)
@@ -190,7 +201,7 @@ class OverOperator(Operator):
 
     def lifted(self, input: int, batch: pa.RecordBatch, times: pa.Array | None) -> pa.Table:
         columns = [
-            *([times] if self.is_timed else []),
+            *(pa.array(np.zeros(len(batch), np.int64)) if times is None else times for _ in self._times),
             *(key_values(key, batch) for key in self._keys),
             *(decode(batch.column(name)) for name in self._rows.names),
             *([weights_of(batch).cast(pa.int8())] if self.node.takes_changes else []),
@@ -206,12 +217,15 @@ class OverOperator(Operator):
             is_due = table[_TIME].to_numpy() < watermark
             rows, _ = self._computed(self._left(table.filter(pa.array(is_due))))
             return Merged(self._batches(rows, "update_after"), (table.filter(pa.array(~is_due)),))
-        is_touched = are_among(old[0], new[0], self._key_names)
-        known = old[0].filter(pa.array(is_touched))
+        ttl = self.node.ordering.ttl
+        waited = old[0] if ttl is None else seen_since(old[0], watermark - microseconds(ttl))
+        is_touched = are_among(waited, new[0], self._key_names)
+        known = waited.filter(pa.array(is_touched))
         states = self._left(pa.concat_tables([known, *new]))
         (earlier, _), (rows, kept) = self._computed(known), self._computed(states)
-        untouched = old[0].filter(pa.array(~is_touched))
-        return Merged(self._changes(earlier, rows), (pa.concat_tables([untouched, kept]),))
+        untouched = waited.filter(pa.array(~is_touched))
+        states = pa.concat_tables([untouched, kept if ttl is None else seen_at(kept, watermark)])
+        return Merged(self._changes(earlier, rows), (states,))
 
     def _left(self, states: pa.Table) -> pa.Table:
         """Return states without those that deletions take back; a deletion that comes before its row stays."""

@@ -25,12 +25,27 @@ from volley.columns.groups import ArrowMerge, Merge, by_key, combine
 from volley.columns.operators import AFTER_ALL, BEFORE_ALL, Times
 from volley.plan.windows import Session, Window, microseconds
 
-__all__ = ["END", "START", "Closing", "Gaps", "Grouping", "Windows", "groups_of", "windows_of"]
+__all__ = [
+    "END",
+    "SEEN",
+    "START",
+    "Closing",
+    "Gaps",
+    "Grouping",
+    "Windows",
+    "groups_of",
+    "seen_at",
+    "seen_since",
+    "windows_of",
+]
 
 START, END = "start", "end"
+SEEN = "seen"
+"""The time of a key's last row, by the computer's clock."""
+
 # Rows that span this many panes keep their times: a dictionary of the panes could be as large as the rows.
 _MOST_ENCODED = 1 << 10
-_CHANGED, _SESSION, _PLACE, _SEEN, _ALL = "changed", "session", "place", "seen", "all"
+_CHANGED, _SESSION, _PLACE, _ALL = "changed", "session", "place", "all"
 
 
 @dataclass(frozen=True)
@@ -280,7 +295,7 @@ class _Groups:
 
     @property
     def times(self) -> tuple[str, ...]:
-        return () if self.ttl is None else (_SEEN,)
+        return () if self.ttl is None else (SEEN,)
 
     @property
     def held(self) -> int:
@@ -290,13 +305,13 @@ class _Groups:
         return [] if self.ttl is None else [pa.array(times)]
 
     def kept(self, old: pa.Table, watermark: int) -> pa.Table:
-        return old if self.ttl is None else old.filter(pc.greater(old[_SEEN], watermark - self.ttl))
+        return old if self.ttl is None else seen_since(old, watermark - self.ttl)
 
     def ends(self, times: Times) -> Times:
         return np.full(len(times), AFTER_ALL)
 
     def merged(self, table: pa.Table, grouping: Grouping) -> pa.Table:
-        last = [] if self.ttl is None else [(ArrowMerge(("max",)), (_SEEN,))]
+        last = [] if self.ttl is None else [(ArrowMerge(("max",)), (SEEN,))]
         if grouping.keys:
             return combine(table, grouping.keys, [*grouping.states, *last])
         alike = table.append_column(_ALL, pa.array(np.zeros(len(table), np.int8)))
@@ -306,11 +321,20 @@ class _Groups:
         self, old: pa.Table, new: pa.Table, grouping: Grouping, before: int, watermark: int, updates: bool
     ) -> Closing:
         if self.ttl is not None:
-            seen = pa.array(np.full(len(new), watermark))
-            new = new.set_column(new.schema.get_field_index(_SEEN), _SEEN, seen)
+            new = seen_at(new, watermark)
         grouping, table = _with_changed(old, new, grouping, updates)
         groups = self.merged(table, grouping)
         return Closing(_only_changed(groups), None, _without_changed(groups))
+
+
+def seen_since(states: pa.Table, time: int) -> pa.Table:
+    """Return the states whose key has had a row after a time."""
+    return states.filter(pc.greater(states[SEEN], time))
+
+
+def seen_at(states: pa.Table, time: int) -> pa.Table:
+    """Return states whose key has had a row at a time."""
+    return states.set_column(states.schema.get_field_index(SEEN), SEEN, pa.array(np.full(len(states), time)))
 
 
 def groups_of(ttl: timedelta | None) -> Windows:

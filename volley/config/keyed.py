@@ -21,7 +21,7 @@ from volley.stream.keyed import KeyedStream
 from volley.stream.stream import DataStream
 
 __all__ = [
-    *("AggregateStep", "JoinStep", "OrderStep", "SeriesStep", "WindowStep"),
+    *("GroupStep", "JoinStep", "OrderStep", "SeriesStep", "WindowStep"),
     *("aggregate", "join", "ordered", "placed", "windowed"),
 ]
 
@@ -162,6 +162,14 @@ class AggregateStep(Model):
     )
 
 
+class GroupStep(AggregateStep):
+    """How rows are grouped, and for how long a job keeps a group; see `KeyedStream.retain`."""
+
+    ttl: Span | None = Field(
+        None, description="How long a job keeps a group after its last row, by the computer's clock; None = for ever."
+    )
+
+
 class _Series(Model):
     """How the rows of a key become a series, and what each row gets; see `KeyedStream.series`."""
 
@@ -203,10 +211,12 @@ _SHAPES = ("tumbling", "sliding", "session")
 _OF_STEP = {*AggregateStep.model_fields, *_SHAPES}
 
 
-def aggregate(stream: DataStream, step: AggregateStep, scope: Scope, path: Path) -> DataStream:
+def aggregate(stream: DataStream, step: GroupStep, scope: Scope, path: Path) -> DataStream:
     """Return the stream of the groups of a step."""
     computed = aggregations(step.aggregate, scope, (*path, "aggregate"))
-    return stream.key_by(*step.keys).aggregate(**computed) if computed else stream
+    keyed = stream.key_by(*step.keys)
+    groups = keyed if step.ttl is None else keyed.retain(step.ttl)
+    return groups.aggregate(**computed) if computed else stream
 
 
 def windowed(stream: DataStream, step: Any, scope: Scope, path: Path) -> DataStream:

@@ -9,7 +9,7 @@ from typing import Any
 from pydantic import ConfigDict, Field, create_model
 
 from volley.config.keyed import (
-    AggregateStep,
+    GroupStep,
     JoinStep,
     OrderStep,
     SeriesStep,
@@ -161,7 +161,7 @@ VERBS = {
     "window": Verb(WindowStep, windowed, "Group rows by keys and windows of event time, and compute aggregates."),
     "series": Verb(SeriesStep, ordered, "Add columns that a row gets from the rows of its key before it."),
     "order_by": Verb(OrderStep, placed, "Add columns that a row gets from the rows of its key around it, in an order."),
-    "aggregate": Verb(AggregateStep, aggregate, "For a view: group rows by keys, and compute aggregates."),
+    "aggregate": Verb(GroupStep, aggregate, "Group rows by keys, and compute aggregates."),
     "join": Verb(JoinStep, join, "Add the columns of a table's, or another stream's, rows with the same key."),
     "union": Verb(Names, _union, "Add the rows of other sources, by their names."),
     "repartition": Verb(

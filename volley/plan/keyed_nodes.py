@@ -303,9 +303,12 @@ class Over(Changing):
 
     @property
     def state(self) -> str:
-        return f"{self.label()}, in {self.timing.buckets} buckets"
+        return f"{self._places()}, in {self.timing.buckets} buckets"
 
     def label(self) -> str:
+        return f"{self._places()}{f', kept for {self.ordering.ttl}' if self.ordering.ttl else ''}"
+
+    def _places(self) -> str:
         functions = ", ".join(f"{name}={function!r}" for name, function in self.functions)
         keys = f" by {', '.join(map(repr, self.keys))}" if self.keys else ""
         order = f", in the order of {', '.join(map(repr, self.ordering.order))}" if self.ordering.order else ""

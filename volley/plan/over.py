@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from datetime import timedelta
 
-from volley.checks import count, count_or_zero, keep, names, optional, text
-from volley.errors import ExpressionError, brief
+from volley.checks import count, count_or_zero, duration, keep, names, optional, text
+from volley.errors import ConfigError, ExpressionError, brief
 from volley.html_table import text_html
 from volley.plan.aggregates import Aggregation, Value, value_node
 from volley.plan.expression_nodes import ExprNode, column_names
@@ -71,13 +72,19 @@ class Ordering(Timing):
     Args:
         order: The columns, each with ``asc`` or ``desc``.
         on: The event time among the keys: rows are final once the watermark is behind it; None = they never are.
+        ttl: How long the rows of a key are kept after its last one, by the computer's clock; None = for ever.
     """
 
     order: tuple[str, ...] = ()
     on: str | None = None
+    ttl: timedelta | None = None
 
     def __post_init__(self) -> None:
-        keep(self, order=names, on=optional(text))
+        keep(self, order=names, on=optional(text), ttl=optional(duration))
+        if self.on is not None and self.ttl is not None:
+            raise ConfigError(
+                f"order_by follows {self.on!r}, and has a ttl", hint="leave ttl out: rows go when they come out"
+            )
         super().__post_init__()
 
 

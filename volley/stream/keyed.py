@@ -125,6 +125,7 @@ class KeyedStream(Generic[S]):
         late: LateRows = "drop",
         max_ahead: Duration | None = MAX_AHEAD,
         idle_after: Duration | None = None,
+        ttl: Duration | None = None,
         buckets: int = 16,
     ) -> OrderedStream[S]:
         """Put the rows of each key into an order, for functions of a row and those around it: SQL's OVER.
@@ -141,6 +142,8 @@ class KeyedStream(Generic[S]):
             late: What happens to rows behind the watermark: ``"drop"`` or ``"dead_letter"``.
             max_ahead: A row that is further ahead of the computer's clock is treated as a late one. None = no limit.
             idle_after: A source that has had no row for so long does not hold the watermark back; None = it does.
+            ttl: Without `on`: how long the rows of a key are kept after its last one, by the computer's clock; None =
+                for ever. Its rows stay in the table; the next row of the key is the first one again.
             buckets: The number of buckets that the state is divided into by key; a task holds one in memory. It can't
                 change while a job has a checkpoint.
 
@@ -155,7 +158,7 @@ class KeyedStream(Generic[S]):
             [{'item': 1, 'price': 7, 'place': 1}, {'item': 1, 'price': 6, 'place': 2}]
         """
         timing: Any = {"lateness": lateness, "late": late, "max_ahead": max_ahead, "idle_after": idle_after}
-        ordering = Ordering(order, on, **timing, buckets=buckets)
+        ordering = Ordering(order, on, ttl, **timing, buckets=buckets)  # type: ignore[arg-type]
         if on is not None and Column(on) not in self._keys:
             raise ConfigError(f"order_by follows {on!r}, which is not a key", hint=f"key_by(…, {on!r})")
         return OrderedStream(self._stream, self._keys, ordering)
