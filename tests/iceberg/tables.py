@@ -22,29 +22,21 @@ from volley.iceberg import IcebergStorage, IcebergTable, TableRef
 from volley.iceberg.pyiceberg_private.snapshots import add_snapshot
 from volley.iceberg.schema.types import arrow_schema, to_iceberg_schema
 
-__all__ = ["Files", "Lake"]
+__all__ = ["Files", "FilesOf", "Lake"]
 
 _PATH_ID, _POSITION_ID = 2147483546, 2147483545
 Row = dict[str, Any]
 
 
-class Files:
-    """A table ``db.t`` in a folder, and what makes its files and snapshots.
+class FilesOf:
+    """Makes files and snapshots of a table on a disk.
 
     Args:
-        folder: Its folder.
-        schema: Its schema.
-        spec: Its partition spec.
+        table: The table.
     """
 
-    def __init__(
-        self, folder: Path, schema: pa.Schema | Schema, spec: PartitionSpec = UNPARTITIONED_PARTITION_SPEC
-    ) -> None:
-        self.ref = TableRef("db", "t", IcebergStorage.Local(str(folder)))
-        self.catalog = self.ref.load_catalog()
-        self.catalog.create_namespace("db")
-        iceberg = schema if isinstance(schema, Schema) else to_iceberg_schema(schema)
-        self.table: Table = self.catalog.create_table("db.t", iceberg, partition_spec=spec)
+    def __init__(self, table: Table) -> None:
+        self.table = table
 
     def data(self, rows: Sequence[Row], **parquet: Any) -> DataFile:
         """A data file of one partition, with options of pyarrow's writer."""
@@ -108,6 +100,25 @@ class Files:
                 branch="main",
             )
         return snapshot_id
+
+
+class Files(FilesOf):
+    """A table ``db.t`` in a folder, and what makes its files and snapshots.
+
+    Args:
+        folder: Its folder.
+        schema: Its schema.
+        spec: Its partition spec.
+    """
+
+    def __init__(
+        self, folder: Path, schema: pa.Schema | Schema, spec: PartitionSpec = UNPARTITIONED_PARTITION_SPEC
+    ) -> None:
+        self.ref = TableRef("db", "t", IcebergStorage.Local(str(folder)))
+        self.catalog = self.ref.load_catalog()
+        self.catalog.create_namespace("db")
+        iceberg = schema if isinstance(schema, Schema) else to_iceberg_schema(schema)
+        super().__init__(self.catalog.create_table("db.t", iceberg, partition_spec=spec))
 
     def close(self) -> None:
         self.catalog.close()

@@ -297,6 +297,9 @@ def test_files_that_cannot_be_read_are_named(tmp_path: Path, make: Make) -> None
     unknown = equality_deletes(tmp_path, [99], SCHEMA.select("id"), [{"id": 1}])
     with pytest.raises(StorageError, match="compares field 99"):
         file_task(PlannedFile(file, (unknown,)), make(SCHEMA).metadata)
+    nothing = equality_deletes(tmp_path, [], SCHEMA.select("id"), [{"id": 1}])
+    with pytest.raises(StorageError, match="compares no column"):
+        file_task(PlannedFile(file, (nothing,)), make(SCHEMA).metadata)
     Path(file.path).write_bytes(b"PAR1 cut short")
     with pytest.raises(SourceError, match=r"data\.parquet is not a whole Parquet file"):
         ids(FileTask(file))

@@ -215,3 +215,20 @@ def test_rows_that_come_with_a_delete_or_after_it_stay(version: int, lake: Lake)
     spark_sql(lake, compact, java_commit(table, [{"id": 1}], [{"id": 1, "name": "d"}]))
     assert_rows(lake, name, NAMES, (1, "d"), (2, None), (4, "a"))
     assert changes(lake, name)[-2:] == [[], [Delete(row(1, "b")), Delete(row(1, "c")), Insert(row(1, "d"))]]
+
+
+@pytest.mark.parametrize("version", [2, 3])
+def test_spark_reads_manifests_that_are_written_anew(version: int, lake: Lake) -> None:
+    name = f"manifests{version}"
+    table = f"volley.db.{name}"
+    spark_sql(
+        lake,
+        create(name, version=version),
+        f"insert into {table} values (1, 'a'), (2, 'b'), (3, 'c'), (4, 'd')",
+        java_commit(table, [{"id": 1, "name": "a"}]),
+        java_commit(table, [{"name": "c"}], [{"id": 5, "name": "c"}]),
+    )
+    assert IcebergTable(lake.config(name)).rewrite_manifests().snapshot_id is not None
+    assert_rows(lake, name, NAMES, (2, "b"), (4, "d"), (5, "c"))
+    spark_sql(lake, java_commit(table, [{"id": 2}]), f"delete from {table} where id = 4")
+    assert_rows(lake, name, NAMES, (5, "c"))

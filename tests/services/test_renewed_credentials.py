@@ -25,10 +25,18 @@ from tests.servers.identity import TokenEndpoint, azure_token
 from tests.servers.rest_fixture import RestFixture
 from tests.servers.s3 import S3
 from tests.services.documented import documented
-from tests.services.fault_proxy import Answer, Fault, FaultProxy, Request, Server, named
+from tests.services.fault_proxy import Answer, Fault, FaultProxy, Request, Server, named, with_config
 from tests.services.lakes import driver
 from tests.waiting import wait_until
-from volley import Epoch, IcebergSinkConfig, IcebergStorage, WriteResult
+from volley import (
+    Epoch,
+    IcebergSinkConfig,
+    IcebergSource,
+    IcebergSourceConfig,
+    IcebergStorage,
+    SourceContext,
+    WriteResult,
+)
 from volley.contracts.sink import ExecutorTask
 from volley.iceberg import IcebergTable
 from volley.iceberg.commit.committer import IcebergCommitter
@@ -43,6 +51,7 @@ LIFE = 2.0
 GRACE = 6.0
 # More than a part of an upload: the first is sent before the credentials end.
 ROWS = 2_500_000
+_JSON = {"Content-Type": "application/json"}
 
 
 def vend(s3_server: S3) -> Fault:
@@ -182,7 +191,7 @@ class Timed(FaultProxy):
         given = {name.lower(): value for name, value in request.headers.items()}
         if time.time() > self.ends.get(given.get("authorization", ""), 0.0):
             self.refused += 1
-            return Answer(401, {"Content-Type": "application/json"}, b'{"error": {"code": 401, "message": "who?"}}')
+            return Answer(401, _JSON, b'{"error": {"code": 401, "message": "who?"}}')
         return super().exchange(request)
 
 
@@ -291,18 +300,40 @@ def test_azure(request: pytest.FixtureRequest, place: str) -> None:
         ended.new_output(location).create(overwrite=True).close()
 
 
-def vend_for(cloud: Cloud) -> Fault:
-    """The catalog's answer has credentials for the files in a cloud."""
+def given_for(cloud: Cloud) -> dict[str, Any]:
+    """The part of an answer that has credentials for the files in a cloud."""
+    return {"storage-credentials": [{"prefix": cloud.storage.root, "config": cloud.give()}]}
+
+
+def credentials_for(cloud: Cloud) -> Fault:
+    """The catalog's answer is credentials alone."""
+    return named("credentials", lambda server: Answer(200, _JSON, json.dumps(given_for(cloud)).encode()))
+
+
+def vend_for(cloud: Cloud, **more: str) -> Fault:
+    """The catalog's answer has credentials for the files in a cloud, and more."""
 
     def shortly(server: Server) -> Answer:
         answer = server()
         if answer.status != 200:
             return answer
-        given = [{"prefix": cloud.storage.root, "config": cloud.give()}]
-        body = json.loads(answer.body) | {"storage-credentials": given}
+        body = json.loads(answer.body) | given_for(cloud) | more
         return Answer(answer.status, answer.headers, json.dumps(body).encode())
 
     return named("vend for a cloud", shortly)
+
+
+def in_cloud(cloud: Cloud, server: RestFixture, catalog: FaultProxy, table: str) -> IcebergSinkConfig:
+    """A table whose data files are in a cloud; the catalog keeps its metadata beside itself."""
+    given = documented("Iceberg REST", catalog=catalog.uri, folder=str(server.lake))
+    config = replace(given, table=table, storage=cloud.storage).with_properties(cloud.properties)
+    return config.with_table_properties({"write.data.path": f"{cloud.storage.root}/{table}"})
+
+
+def vend_all(catalog: FaultProxy, cloud: Cloud, table: str) -> None:
+    """Let the catalog give credentials with each answer about a table."""
+    catalog.arm(vend_for(cloud), "GET", rf"/tables/{table}", times=None)
+    catalog.arm(vend_for(cloud), "POST", r"/tables(/[^/]*)?$", times=None)
 
 
 @pytest.mark.nightly
@@ -310,17 +341,42 @@ def vend_for(cloud: Cloud) -> Fault:
 def test_five_minutes_of_two_seconds_in_other_clouds(
     request: pytest.FixtureRequest, rest_fixture: RestFixture, place: str
 ) -> None:
-    """The data files are in the cloud, behind credentials; the catalog keeps its metadata beside itself."""
     cloud: Cloud = request.getfixturevalue(place)
+    table = f"t{uuid.uuid4().hex}"
     with FaultProxy(rest_fixture.uri) as catalog:
-        given = documented("Iceberg REST", catalog=catalog.uri, folder=str(rest_fixture.lake))
-        table = f"t{uuid.uuid4().hex}"
-        catalog.arm(vend_for(cloud), "GET", rf"/tables/{table}", times=None)
-        catalog.arm(vend_for(cloud), "POST", r"/tables(/[^/]*)?$", times=None)
-        config = replace(given, table=table, storage=cloud.storage).with_properties(cloud.properties)
-        config = config.with_table_properties({"write.data.path": f"{cloud.storage.root}/{table}"})
+        vend_all(catalog, cloud, table)
+        config = in_cloud(cloud, rest_fixture, catalog, table)
         epochs = outlive_minutes(config, cloud.end)
         files = config.ref.load().inspect.data_files()["file_path"].to_pylist()
         assert all(path.startswith(cloud.storage.root) for path in files)
     print(f"{place}: {epochs} epochs, {len(cloud.ends)} credentials")
     assert len(cloud.ends) > epochs
+
+
+@pytest.mark.parametrize("place", ["in_google", "in_azure"])
+def test_files_of_a_plan_are_read_by_its_own_credentials(
+    request: pytest.FixtureRequest, rest_fixture_1_12: RestFixture, place: str
+) -> None:
+    """Those who read get none with the table; those of the plan have ended when a task begins."""
+    cloud: Cloud = request.getfixturevalue(place)
+    table = f"t{uuid.uuid4().hex}"
+    with FaultProxy(rest_fixture_1_12.uri) as catalog:
+        vend_all(catalog, cloud, table)
+        ours = driver(in_cloud(cloud, rest_fixture_1_12, catalog, table))
+        for number in range(2):
+            epoch(ours, number, lambda: None, 10)
+    with FaultProxy(rest_fixture_1_12.uri) as catalog:
+        catalog.arm(with_config({"scan-planning-mode": "server"}), "GET", rf"/tables/{table}\?", times=None)
+        catalog.arm(vend_for(cloud, **{"plan-id": "a plan"}), "POST", r"/plan$", times=None)
+        catalog.arm(credentials_for(cloud), "GET", r"/credentials", times=None)
+        context = SourceContext(str(rest_fixture_1_12.lake / f"{table}-state"), parallelism=2)
+        config = in_cloud(cloud, rest_fixture_1_12, catalog, table)
+        reader = IcebergSource(IcebergSourceConfig(config.ref)).open(context)
+        start = reader.initial_offset()
+        sent = [pickle.dumps(split) for split in reader.splits(start, reader.latest_offset(start, None, None))]
+        assert not catalog.asked("GET", "/credentials")
+        cloud.end()
+        assert sum(batch.num_rows for split in sent for batch in reader.read(pickle.loads(split))) == 40
+        asked = catalog.asked("GET", "/credentials")
+        assert asked
+        assert all("planId=a+plan" in each.path for each in asked)

@@ -16,6 +16,7 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
+from tests.iceberg.tables import FilesOf
 from tests.recovery.lake import QUERY
 from tests.servers.rest_fixture import RestFixture
 from tests.services.fault_proxy import Answer, FaultProxy, Server, answer_with, named, with_config
@@ -36,6 +37,7 @@ from volley import (
     MemorySource,
     RestCatalog,
     SchemaEvolution,
+    StorageError,
     Upsert,
     count,
 )
@@ -153,6 +155,37 @@ def test_rows_are_those_of_an_own_plan(planned: Planned) -> None:
         )
         assert given == expected, text
     assert len(planned.plans) == 1 + len(FILTERS)
+
+
+@pytest.mark.parametrize("columns", [["city"], ["id", "day"]])
+def test_rows_of_deleted_keys_are_gone(planned: Planned, columns: list[str]) -> None:
+    planned.epoch(0, *map(row, range(4)), row(4, "b"), row(5, None))
+    files = FilesOf(planned.past.ref.load())
+    keys = [{"city": "b", "id": 3, "day": row(3)["day"]}, {"city": None, "id": 4, "day": None}]
+    files.commit(deletes=[files.keys(columns, keys, files.data([row(0)]))])
+    # What comes after a delete stays.
+    planned.epoch(1, row(6, "b"), row(3, None))
+    left = {"city": [0, 1, 2, 3, 3, 6], "id": [0, 1, 2, 3, 5, 6]}[columns[0]]
+    assert [each["id"] for each in planned.by_server(columns=["id"])] == left
+    assert str(planned.by_server()) == str(planned.by_client())
+    for text in FILTERS:
+        given, expected = (read(partition_filter=text) for read in (planned.by_server, planned.by_client))
+        assert str(given) == str(expected), text
+
+
+def test_deletes_of_no_column_are_refused(planned: Planned) -> None:
+    planned.epoch(0, row(0), row(1))
+    files = FilesOf(planned.past.ref.load())
+    files.commit(deletes=[files.keys(["id"], [{"id": 1}], files.data([row(0)]))])
+
+    def forget(body: dict[str, Any]) -> None:
+        for delete in body["delete-files"]:
+            del delete["equality-ids"]
+
+    planned.proxy.arm(edited(forget), "POST", PLAN, times=None)
+    with pytest.raises(StorageError, match="compares no column") as caught:
+        planned.by_server()
+    assert caught.value.hint
 
 
 def test_who_asks_for_it(planned: Planned) -> None:
@@ -336,6 +369,9 @@ def test_a_plan_that_is_made_later_and_comes_in_parts(planned: Planned) -> None:
         ({"status": "cancelled"}, "its plan is 'cancelled'"),
         ({"status": "completed", "file-scan-tasks": [{"data-file": {}}]}, "can't be read"),
         ({"status": "completed", "file-scan-tasks": [{}]}, "can't be read"),
+        ({"status": "completed", "storage-credentials": [{"config": {}}]}, "can't be read: KeyError.*prefix"),
+        (["status", "completed"], "can't be read"),
+        (None, "can't be read"),
         ({}, "its plan is None"),
     ],
 )

@@ -93,8 +93,11 @@ class GuardedCatalog(Catalog):
         """
         raise NotImplementedError
 
-    def scan_tasks(self, identifier: Identifier, request: Mapping[str, Any]) -> list[dict[str, Any]]:
-        """Return the parts of the catalog's plan of a scan, as `server_plans.scan_tasks`."""
+    def scan_tasks(self, table: Table, request: Mapping[str, Any]) -> tuple[list[dict[str, Any]], FileIO | None]:
+        """Return the parts of the catalog's plan of a scan, as `server_plans.scan_tasks`, and what opens its files.
+
+        That is None where the plan has no credentials of its own.
+        """
         raise NotImplementedError
 
     def report(self, identifier: Identifier, make: Callable[[], Mapping[str, Any]], scan: Hashable = None) -> None:

@@ -31,7 +31,7 @@ from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.table.snapshots import SnapshotSummaryCollector
 from pyiceberg.typedef import StructProtocol
-from pyiceberg.types import NestedField, StructType
+from pyiceberg.types import IntegerType, ListType, NestedField, StructType
 
 from volley.formats.avro_blocks import AvroContainer
 from volley.formats.avro_bounds import Bounds
@@ -50,6 +50,7 @@ _FORMS = 256
 # The version whose entries have all fields, and the ids of two of them.
 _ALL_FIELDS: Any = 3
 _DATA_FILE_ID, _REFERENCED_FILE_ID = 2, 143
+_EQUALITY_IDS, _EQUALITY_ID = 135, 136
 _SUMMARIES = [field.field_id for field in MANIFEST_LIST_FILE_SCHEMAS[DEFAULT_READ_VERSION].fields].index(507)
 
 
@@ -268,8 +269,14 @@ def _form_of_deletes(version: Any, partition: tuple[NestedField, ...]) -> Form:
 
 
 def _entries(version: Any, partition: tuple[NestedField, ...]) -> Schema:
-    """Return the schema of entries with partition values of these fields."""
-    return manifest_entry_schema_with_data_file(version, data_file_with_partition(StructType(*partition), version))
+    """Return the schema of entries with partition values of these fields.
+
+    pyiceberg has longs for the ids of equality deletes, which are ints in Iceberg: its Java library can't read longs.
+    """
+    described = data_file_with_partition(StructType(*partition), version)
+    ids = {"field_type": ListType(_EQUALITY_ID, IntegerType(), element_required=True)}
+    fields = (field.model_copy(update=ids if field.field_id == _EQUALITY_IDS else {}) for field in described.fields)
+    return manifest_entry_schema_with_data_file(version, StructType(*fields))
 
 
 class SummaryCollector(SnapshotSummaryCollector):

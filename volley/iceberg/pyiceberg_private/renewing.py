@@ -29,6 +29,7 @@ from pyiceberg.io import (
     S3_ACCESS_KEY_ID,
     S3_SECRET_ACCESS_KEY,
     S3_SESSION_TOKEN,
+    S3_SIGNER,
 )
 from pyiceberg.io.fsspec import SCHEME_TO_FS, FsspecFileIO, _adls
 from pyiceberg.typedef import Properties
@@ -78,6 +79,7 @@ class Asking:
         cert: The client's certificate, if the catalog asks for one.
         timeouts: The timeouts of a connection and of a response, in seconds.
         signs: How the requests are signed; None = they are not.
+        plan_id: The plan of a scan whose files the credentials are for; None = all files of the table.
     """
 
     urls: tuple[str, ...]
@@ -88,6 +90,7 @@ class Asking:
     cert: Any = field(repr=False)
     timeouts: tuple[float, float]
     signs: Signs | None = None
+    plan_id: str | None = None
 
     def __call__(self) -> dict[str, Any]:
         """Return the credentials as properties of a FileIO.
@@ -100,8 +103,10 @@ class Asking:
             session.verify, session.cert, session.auth = self.verify, self.cert, SignIn(self.manager)
             if self.signs is not None:
                 self._sign(session, self.signs)
+            # A parameter without a value is not sent.
+            asked = {"snapshots": "refs", "planId": self.plan_id}
             for url in self.urls:
-                response = session.get(url, params={"snapshots": "refs"}, timeout=self.timeouts)
+                response = session.get(url, params=asked, timeout=self.timeouts)
                 # Some announce the address of credentials, and don't serve it.
                 if response.status_code not in (400, 404, 405, 501):
                     break
@@ -248,7 +253,8 @@ class RenewingFileIO(FsspecFileIO):
 def _s3(properties: Properties, vended: Vended, scheme: str, hostname: str | None) -> AbstractFileSystem:
     from aiobotocore.session import AioSession
 
-    bare = {name: value for name, value in properties.items() if name not in (*_KEYS, *_CLIENT_KEYS)}
+    # Who has keys signs with them.
+    bare = {name: value for name, value in properties.items() if name not in (*_KEYS, *_CLIENT_KEYS, S3_SIGNER)}
     session: Any = AioSession()
     session._credentials = _s3_credentials(vended)
     plain: Any = SCHEME_TO_FS[scheme](bare)

@@ -140,11 +140,8 @@ class TimeoutRestCatalog(GuardedCatalog, rest.RestCatalog):
 
     def _given(self, identifier: Identifier, answer: rest.TableResponse) -> Given:
         """Return the credentials of a table's files, by place."""
-        several = {each.prefix: {**answer.config, **each.config} for each in answer.storage_credentials}
-        given: dict[str, Vended | Mapping[str, Any]] = {
-            prefix: Vended(self._asking(identifier, prefix), settings) if are_vended(settings) else settings
-            for prefix, settings in several.items()
-        }
+        several = {each.prefix: each.config for each in answer.storage_credentials}
+        given = self._by_place(identifier, answer.config, several)
         location = str(answer.metadata_location)
         if are_vended(answer.config):
             given.setdefault("", Vended(self._asking(identifier, location), answer.config))
@@ -153,10 +150,25 @@ class TimeoutRestCatalog(GuardedCatalog, rest.RestCatalog):
             given.setdefault("", given[nearest(given, location)])
         return given
 
-    def _asking(self, identifier: Identifier, location: str) -> Asking:
-        """Return how to ask for new credentials of a table's files."""
+    def _by_place(
+        self,
+        identifier: Identifier,
+        config: Mapping[str, Any],
+        several: Mapping[str, Mapping[str, Any]],
+        plan_id: str | None = None,
+    ) -> dict[str, Vended | Mapping[str, Any]]:
+        """Return credentials by the prefix of the places that they are for, with the table's other settings."""
+        settings = {prefix: {**config, **own} for prefix, own in several.items()}
+        return {
+            prefix: Vended(self._asking(identifier, prefix, plan_id), each) if are_vended(each) else each
+            for prefix, each in settings.items()
+        }
+
+    def _asking(self, identifier: Identifier, location: str, plan_id: str | None = None) -> Asking:
+        """Return how to ask for new credentials of a table's files, or of those of a plan."""
         names, session = self._split_identifier_for_path(identifier), self._session
-        has_credentials = rest.Capability.V1_LOAD_CREDENTIALS in self._supported_endpoints
+        # Those of a plan are nowhere else.
+        has_credentials = plan_id is not None or rest.Capability.V1_LOAD_CREDENTIALS in self._supported_endpoints
         paths = [*([rest.Endpoints.load_credentials] if has_credentials else []), rest.Endpoints.load_table]
         urls = tuple(self.url(path, prefixed=True, **names) for path in paths)
         headers = {name: str(value) for name, value in session.headers.items()}
@@ -164,7 +176,7 @@ class TimeoutRestCatalog(GuardedCatalog, rest.RestCatalog):
         manager = _for_tasks(self._auth_manager)
         is_signed = property_as_bool(self.properties, rest.SIGV4, False)
         signs = Signs(self.uri, self.properties).for_tasks() if is_signed else None
-        return Asking(urls, location, manager, headers, session.verify, session.cert, self._timeouts, signs)
+        return Asking(urls, location, manager, headers, session.verify, session.cert, self._timeouts, signs, plan_id)
 
     def load_table(self, identifier: str | Identifier) -> Table:
         try:
@@ -198,14 +210,25 @@ class TimeoutRestCatalog(GuardedCatalog, rest.RestCatalog):
         self._tagged.keep(table, answer, response)
         return table
 
-    def scan_tasks(self, identifier: Identifier, request: Mapping[str, Any]) -> list[dict[str, Any]]:
+    def scan_tasks(self, table: Table, request: Mapping[str, Any]) -> tuple[list[dict[str, Any]], FileIO | None]:
         self._check_endpoint(rest.Capability.V1_SUBMIT_TABLE_SCAN_PLAN)
-        table = self.url(rest.Endpoints.load_table, prefixed=True, **self._split_identifier_for_path(identifier))
-        return scan_tasks(partial(self._ask_plan, table), ".".join(identifier), request)
+        url = self.url(rest.Endpoints.load_table, prefixed=True, **self._split_identifier_for_path(table.name()))
+        parts, plan_id = scan_tasks(partial(self._ask_plan, url), ".".join(table.name()), request)
+        return parts, self._io_of_plan(table, parts[0].get("storage-credentials"), plan_id)
+
+    def _io_of_plan(self, table: Table, credentials: Sequence[Any] | None, plan_id: str | None) -> FileIO | None:
+        """Return what opens the files of a plan by its own credentials; None if it has none."""
+        if not credentials or not isinstance(table.io, FsspecFileIO):
+            return None
+        several = {str(each["prefix"]): dict(each["config"]) for each in credentials}
+        known = table.io.properties.get(VENDED, {})
+        others = {"": known[""]} if "" in known else {}
+        given = {**others, **self._by_place(table.name(), table.config, several, plan_id)}
+        return RenewingFileIO({**table.io.properties, PY_IO_IMPL: RENEWING, VENDED: given})
 
     @_once_more
-    def _ask_plan(self, table: str, method: Method, path: str, body: Mapping[str, Any] | None) -> dict[str, Any]:
-        response = self._session.request(method, f"{table}/{path}", json=body)
+    def _ask_plan(self, url: str, method: Method, path: str, body: Mapping[str, Any] | None) -> dict[str, Any]:
+        response = self._session.request(method, f"{url}/{path}", json=body)
         try:
             response.raise_for_status()
         except HTTPError as error:

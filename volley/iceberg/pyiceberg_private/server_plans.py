@@ -40,8 +40,10 @@ def check_planned_here(io: FileIO, place: str) -> None:
         )
 
 
-def scan_tasks(send: Send, name: str, request: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Return all parts of a catalog's plan of a scan, each with its tasks and delete files.
+def scan_tasks(send: Send, name: str, request: Mapping[str, Any]) -> tuple[list[dict[str, Any]], str | None]:
+    """Return all parts of a catalog's plan of a scan, each with its tasks and delete files, and the plan's id.
+
+    The first part may have credentials for the files of all.
 
     A plan that is given up is cancelled.
 
@@ -65,7 +67,7 @@ def scan_tasks(send: Send, name: str, request: Mapping[str, Any]) -> list[dict[s
             with suppress(Exception):  # it is given up anyway
                 send("DELETE", _path(plan_id), None)
         raise
-    return parts
+    return parts, plan_id
 
 
 def _path(plan_id: str) -> str:

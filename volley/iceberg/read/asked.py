@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 from pyiceberg.expressions import AlwaysFalse, AlwaysTrue, And, BooleanExpression, Or
 from pyiceberg.expressions.literals import StringLiteral
 from pyiceberg.expressions.visitors import bind, extract_field_ids
+from pyiceberg.io import FileIO
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata
@@ -121,15 +123,16 @@ def _ask(
     sent = _sent(row_filter, table.schema()) if is_current else True
     request = {"snapshot-id": snapshot.snapshot_id, **({} if sent is True else {"filter": sent})}
 
-    def ask() -> list[dict[str, Any]]:
+    def ask() -> tuple[list[dict[str, Any]], FileIO | None]:
         assert isinstance(table.catalog, GuardedCatalog)
         with ref.errors():
-            return table.catalog.scan_tasks(table.name(), request)
+            return table.catalog.scan_tasks(table, request)
 
     asked = {_key(leaf) for leaf in _leaves(sent)}
-    parts = retry_reads(ask)
     try:
-        return [file for part in parts for file in _files(table.metadata, snapshot, part, asked)]
+        parts, io = retry_reads(ask)
+        files = [file for part in parts for file in _files(table.metadata, snapshot, part, asked)]
+        return files if io is None else [replace(file, io=io) for file in files]
     except (KeyError, IndexError, TypeError, ValueError, AttributeError) as error:
         raise CatalogError(
             f"the catalog's plan of table {ref.name} can't be read: {error!r}",
@@ -180,7 +183,8 @@ def _files(
     metadata: TableMetadata, snapshot: Snapshot, part: Mapping[str, Any], asked: set[str]
 ) -> Iterator[PlannedFile]:
     """Yield the files of a part of a plan."""
-    deletes = [_entry(metadata, snapshot, each) for each in part.get("delete-files") or ()]
+    # Not a list, from whose end a number below zero would take one.
+    deletes = dict(enumerate(_entry(metadata, snapshot, each) for each in part.get("delete-files") or ()))
     for task in part.get("file-scan-tasks") or ():
         residual = task.get("residual-filter", True)
         if residual is False:

@@ -140,6 +140,11 @@ def columns_of(table: TableMetadata, delete: FileEntry) -> Schema:
     schemas = [table.schema(), *sorted(table.schemas, key=lambda schema: schema.schema_id, reverse=True)]
     columns: dict[int, NestedField] = {}
     missing = set(delete.equality_ids)
+    if not missing:
+        raise StorageError(
+            f"delete file {redact_uri(delete.path)} compares no column: which rows it deletes can't be told",
+            hint="roll the table back to a snapshot without that file",
+        )
     for schema in schemas:
         parts = [part for column in schema.fields if (part := _part(column, missing)) is not None]
         for part in parts:

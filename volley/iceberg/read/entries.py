@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import IntEnum
 from threading import Lock
 from typing import Any, Generic, NamedTuple, TypeVar
@@ -213,11 +213,16 @@ class Residual:
 
 @dataclass(frozen=True, slots=True)
 class PlannedFile:
-    """A data file of a snapshot, and the delete files of the snapshot that apply to it."""
+    """A data file of a snapshot, and the delete files of the snapshot that apply to it.
+
+    Args:
+        io: Opens them, where the catalog's plan has credentials of its own; None = the table's does.
+    """
 
     file: FileEntry
     deletes: tuple[FileEntry, ...] = ()
     residual: Residual | None = None
+    io: FileIO | None = field(default=None, compare=False)
 
 
 _NAMES = tuple(FileEntry.__annotations__)

@@ -48,6 +48,7 @@ class FileTask:
         keys: The columns that each equality-delete file compares, by its path.
         part: The number of the part to read and the number of parts; parts are row groups.
         residual: Leaves out rows that its catalog wants to be left out; only `RowReader.read` heeds it.
+        io: Opens the files, in place of the table's; see `PlannedFile`.
     """
 
     file: FileEntry
@@ -56,6 +57,7 @@ class FileTask:
     keys: Mapping[str, Schema] = field(default_factory=dict)
     part: tuple[int, int] = (0, 1)
     residual: Residual | None = None
+    io: FileIO | None = field(default=None, compare=False)
 
 
 def file_task(planned: PlannedFile, table: TableMetadata) -> FileTask:
@@ -75,7 +77,7 @@ def file_task(planned: PlannedFile, table: TableMetadata) -> FileTask:
     }
     keys = {delete.path: columns_of(table, delete) for delete in _of(planned.deletes, Content.EQUALITY_DELETES)}
     deletes = tuple(delete.without_statistics() for delete in planned.deletes)
-    return FileTask(file.without_statistics(), deletes, constants, keys, residual=planned.residual)
+    return FileTask(file.without_statistics(), deletes, constants, keys, residual=planned.residual, io=planned.io)
 
 
 def _joined(schema: Schema, other: Schema) -> Schema:
@@ -317,10 +319,10 @@ class RowReader:
         return {name: getattr(self, name) for name in self.__dataclass_fields__}
 
     def _open(self, io: FileIO, task: FileTask) -> AbstractContextManager[OpenDataFile]:
-        return open_data_file(io, task.file, self.names, task.constants, task.part)
+        return open_data_file(task.io or io, task.file, self.names, task.constants, task.part)
 
     def _deleted(self, io: FileIO, task: FileTask, file: OpenDataFile) -> Mask:
-        rows = file.positions
+        rows, io = file.positions, task.io or io
         deleted = deleted_by_position(io, task.file.path, task.deletes, rows)
         equality = _of(task.deletes, Content.EQUALITY_DELETES)
         for positions in equal_positions(io, file, self.names, equality, task.keys):
