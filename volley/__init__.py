@@ -154,7 +154,7 @@ if TYPE_CHECKING:
     )
     from volley.plan.choices import array, coalesce, concat_str, greatest, least, murmur3, struct, xxhash64
     from volley.plan.conditions import when
-    from volley.plan.expressions import Expr, col, lit
+    from volley.plan.expressions import Expr, col, lit, now
     from volley.plan.over import OverFunction, dense_rank, lag, lead, rank, row_number, rows_between
     from volley.plan.series import SeriesFunction, ewm_mean, increase, previous, rate, rolling, session_start
     from volley.plan.sql import sql
@@ -347,6 +347,7 @@ __all__ = [
     "max_",
     "min_",
     "murmur3",
+    "now",
     "orphan_files",
     "pack_rows",
     "previous",
@@ -417,7 +418,7 @@ _MODULES = {
     ],
     "plan.choices": ["array", "coalesce", "concat_str", "greatest", "least", "murmur3", "struct", "xxhash64"],
     "plan.conditions": ["when"],
-    "plan.expressions": ["Expr", "col", "lit"],
+    "plan.expressions": ["Expr", "col", "lit", "now"],
     "plan.over": ["OverFunction", "dense_rank", "lag", "lead", "rank", "row_number", "rows_between"],
     "plan.series": [
         *("SeriesFunction", "ewm_mean", "increase", "previous", "rate", "rolling", "session_start"),

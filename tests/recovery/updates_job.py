@@ -14,6 +14,7 @@ from volley import (
     col,
     count,
     max_,
+    now,
     row_number,
     sum_,
     tumbling,
@@ -47,7 +48,7 @@ def main(folder: Path, master: str = "local[2]") -> Job:
     return environment.execute(
         "updates",
         timed.to_sink(sink_of(folder, "arrived")),
-        timed.to_sink(sink_of(folder, "again")),
+        events.with_column("arrived", now()).to_sink(sink_of(folder, "again")),
         arrivals.to_sink(sink_of(folder, "arrivals")),
         latest.to_sink(upsert("pairs", "user")),
         users.to_sink(upsert("users", "user")),

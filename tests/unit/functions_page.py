@@ -17,7 +17,10 @@ from volley.plan.sql_functions import FUNCTIONS as SQL_FUNCTIONS
 from volley.plan.sql_functions import arguments_of
 from volley.plan.times import Times
 
-__all__ = ["page"]
+__all__ = ["CLOCKS", "page"]
+
+CLOCKS = ("sql now", "sql current_timestamp", "sql current_date")
+"""Functions that are not compared by value: no two clocks are equal."""
 
 _HEAD = """# Functions of expressions
 
@@ -79,6 +82,8 @@ def _entry(name: str, method: Callable[..., Any]) -> str:
 def _beside_spark(name: str) -> str:
     """Return what a function is compared with, and the differences."""
     calls = [case.spark for case in SPARK_CASES if case.name == name]
+    if not calls and name in CLOCKS:
+        return " As Spark's, of the epoch in which a row is processed."
     if not calls:
         return " Spark has no such function."
     text = _differences(name)

@@ -30,6 +30,8 @@ from volley import (
     col,
     greatest,
     lit,
+    now,
+    sql,
     struct,
     when,
 )
@@ -42,6 +44,7 @@ from volley.plan.expression_nodes import (
     Column,
     ExprNode,
     Literal,
+    Now,
     column_names,
     output_name,
 )
@@ -61,7 +64,7 @@ literals = st.one_of(
     st.datetimes(),
     st.times(),
 ).map(Literal)
-columns = st.sampled_from(["a", "b c", "ü", "x'y"]).map(Column)
+columns = st.sampled_from(["a", "b c", "ü", "x'y"]).map(Column) | st.just(Now())
 
 
 def calls(inner: st.SearchStrategy[ExprNode]) -> st.SearchStrategy[ExprNode]:
@@ -83,7 +86,7 @@ nodes = st.recursive(st.one_of(columns, literals), calls, max_leaves=6)
 def test_the_repr_is_the_dsls_own_text(node: ExprNode) -> None:
     import datetime as module
 
-    scope = {"col": col, "lit": lit, "Decimal": Decimal, "datetime": module}
+    scope = {"col": col, "lit": lit, "now": now, "Decimal": Decimal, "datetime": module}
     again = eval(repr(node), scope)
     assert isinstance(again, Expr)
     assert again.node == node
@@ -128,6 +131,17 @@ def test_operators_are_methods(operator: Callable[[], Expr], method: Callable[[]
 
 def test_every_operation_is_computed() -> None:
     assert set(ARROW) == set(OPERATIONS) | set(FUNCTIONS)
+
+
+def test_a_clock_has_one_time_for_all_rows_that_are_computed_together() -> None:
+    rows = Environment().from_source(MemorySource([{"id": number} for number in range(3)], rows_per_epoch=1))
+    before = datetime.now(UTC)
+    timed = rows.with_columns(a=now(), b=now(), is_past=now() < datetime(2200, 1, 1, tzinfo=UTC)).to_arrow()
+    (time,) = {*timed["a"].to_pylist(), *timed["b"].to_pylist()}
+    assert before <= time <= datetime.now(UTC)
+    assert timed["is_past"].to_pylist() == [True] * 3
+    (today,) = set(rows.select(sql("current_date as d")).to_arrow()["d"].to_pylist())
+    assert today in (before.date(), datetime.now(UTC).date())
 
 
 def test_an_expression_has_no_truth_value() -> None:

@@ -813,6 +813,7 @@ TAKE_NOTHING = {
     "greatest",
     "least",
     "murmur3",
+    "now",
     "xxhash64",
     "Aggregation",
     "Config",

@@ -6,6 +6,7 @@ import json
 import random
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from datetime import timedelta
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -36,6 +37,7 @@ from volley import (
     count,
     max_,
     min_,
+    now,
     sum_,
     tumbling,
 )
@@ -477,6 +479,9 @@ def test_what_a_view_can_not_have(orders: Known) -> None:
             PlanError,
             "windows of event time",
         ),
+        (lambda: orders.stream.filter(col("at") > now() - timedelta(days=1)), PlanError, "change with the time"),
+        (lambda: orders.stream.key_by("id").aggregate(latest=max_(now())), PlanError, "change with the time"),
+        (lambda: orders.stream.with_processing_time("seen"), PlanError, "change with the time"),
     ]
     for build, error, text in refused:
         with pytest.raises(error, match=text):

@@ -6,7 +6,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 
-__all__ = ["epoch_clock", "epoch_of"]
+import pyarrow as pa
+
+from volley.errors import ExpressionError
+
+__all__ = ["PROCESSING_TIME", "epoch_clock", "epoch_of"]
+
+PROCESSING_TIME = pa.timestamp("us", "UTC")
+"""The type of processing times."""
 
 _now: ContextVar[int] = ContextVar("_now")
 
@@ -22,5 +29,15 @@ def epoch_of(now: int) -> Iterator[None]:
 
 
 def epoch_clock() -> int:
-    """Return the processing time of the epoch whose rows are computed, in microseconds since 1970."""
-    return _now.get()
+    """Return the processing time of the epoch whose rows are computed, in microseconds since 1970.
+
+    Raises:
+        ExpressionError: If no epoch's rows are computed here.
+    """
+    try:
+        return _now.get()
+    except LookupError as error:
+        raise ExpressionError(
+            "now() is the time at which a job, or a reading, computes rows, and here are none of either",
+            hint="compute it by with_column() before, or give a constant time",
+        ) from error

@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from volley.columns.casts import can_cast, cast, try_cast
+from volley.columns.clock import PROCESSING_TIME, epoch_clock
 from volley.columns.compiled import (
     INT_DIGITS,
     CompiledExpression,
@@ -34,7 +35,7 @@ from volley.columns.functions import (
     times,
 )
 from volley.errors import ExpressionError, near
-from volley.plan.expression_nodes import Call, Column, ExprNode, Literal, parameter
+from volley.plan.expression_nodes import Call, Column, ExprNode, Literal, Now, parameter
 from volley.types.arrow import Datum, arrow_type, is_number, type_name
 
 __all__ = ["LOWERED", "compile_expression"]
@@ -51,6 +52,8 @@ def compile_expression(node: ExprNode, schema: pa.Schema) -> CompiledExpression:
     if isinstance(node, Literal):
         scalar = pa.scalar(node.value, literal_type(node))
         return CompiledExpression(scalar.type, lambda batch: scalar)
+    if isinstance(node, Now):
+        return CompiledExpression(PROCESSING_TIME, lambda batch: pa.scalar(epoch_clock(), PROCESSING_TIME))
     assert isinstance(node, Call)
     return LOWERED[node.op](node, [compile_expression(arg, schema) for arg in node.args])
 

@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 
 from volley.columns.batches import check_values, conform, no_rows
 from volley.columns.casts import cast
-from volley.columns.clock import epoch_clock
+from volley.columns.clock import PROCESSING_TIME, epoch_clock
 from volley.columns.compiled import as_array, whole
 from volley.columns.dictionaries import decode_rows, make_batch
 from volley.columns.exact import array_of
@@ -174,7 +174,7 @@ def _with_columns(node: nodes.WithColumns, schema: pa.Schema) -> tuple[_Function
 
 
 def _processing_time(node: nodes.ProcessingTime, schema: pa.Schema) -> tuple[_Function, pa.Schema]:
-    field, index = pa.field(node.column, pa.timestamp("us", "UTC")), schema.get_field_index(node.column)
+    field, index = pa.field(node.column, PROCESSING_TIME), schema.get_field_index(node.column)
     out = schema.append(field) if index < 0 else schema.set(index, field)
 
     def step(batch: pa.RecordBatch) -> pa.RecordBatch:

@@ -88,6 +88,14 @@ class Literal(ExprNode):
 
 
 @dataclass(frozen=True, repr=False)
+class Now(ExprNode):
+    """The processing time of the epoch."""
+
+    def __repr__(self) -> str:
+        return "now()"
+
+
+@dataclass(frozen=True, repr=False)
 class Call(ExprNode):
     """An operation on other expressions; its parameters, such as a cast's type, are Literals.
 

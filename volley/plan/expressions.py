@@ -12,13 +12,13 @@ from uuid import UUID
 
 from volley.errors import ExpressionError, brief, brief_methods
 from volley.plan.elsewhere import EXPRESSIONS, unknown
-from volley.plan.expression_nodes import Call, Column, ExprNode, Literal, joined
+from volley.plan.expression_nodes import Call, Column, ExprNode, Literal, Now, joined
 from volley.plan.namespaces import Lists, Maps, Strings
 from volley.plan.numbers import Numeric
 from volley.plan.times import ClockUnit, Times, check_clock_unit
 from volley.types.names import TypeLike, check_type
 
-__all__ = ["Expr", "as_node", "col", "lit"]
+__all__ = ["Expr", "as_node", "col", "lit", "now"]
 
 _NAMESPACES = {
     **{"dns": uuid.NAMESPACE_DNS, "url": uuid.NAMESPACE_URL, "oid": uuid.NAMESPACE_OID},
@@ -324,6 +324,21 @@ def col(name: str) -> Expr:
     if not isinstance(name, str) or not name:
         raise ExpressionError(f"col takes a column's name, not {name!r}", hint='for example col("status")')
     return Expr(Column(name))
+
+
+@brief
+def now() -> Expr:
+    """Return when a row is processed: one time for all rows of an epoch, which a repeated epoch has again.
+
+    What is read without a job (`DataStream.show`, `to_arrow`) has one time, too. The type is timestamp.
+
+    Example:
+        >>> from datetime import timedelta
+        >>> from volley import col, now
+        >>> col("at") > now() - timedelta(days=1)
+        col('at') > now().dt.add(-1, 0, 0, 0, 0)
+    """
+    return Expr(Now())
 
 
 @brief

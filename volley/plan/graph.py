@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, is_dataclass
 
 from volley.contracts.sink import Sink
-from volley.contracts.source import SparkSource
+from volley.contracts.source import Source, SparkSource
 from volley.errors import PlanError
 from volley.plan.changes import changes_rows, starts_of
 from volley.plan.event_times import event_times
+from volley.plan.expression_nodes import Now
 from volley.plan.keyed_nodes import Aggregate, Changing, CompareExtracts, Keyed
-from volley.plan.nodes import Apply, Expect, Node, Ordered, Read, Write, walk
+from volley.plan.nodes import Apply, Expect, Node, Ordered, ProcessingTime, Read, Write, walk
 
-__all__ = ["Followers", "JobGraph", "describe", "followers_in", "levels_of", "rebuilt"]
+__all__ = ["Followers", "JobGraph", "describe", "followers_in", "levels_of", "reads_clock", "rebuilt"]
 
 Followers = Mapping[int, Sequence[Node]]
 """The steps that take a node's output, by the node's id."""
@@ -43,6 +44,24 @@ def followers_in(nodes: Iterable[Node]) -> Followers:
         for source in node.inputs:
             followers.setdefault(id(source), []).append(node)
     return followers
+
+
+def reads_clock(part: object) -> bool:
+    """Return True if a node, or what it is made of, depends on the time of processing; its inputs don't count.
+
+    Args:
+        part: A node, an expression, or a frozen value with such, as an aggregate.
+    """
+    if isinstance(part, Now | ProcessingTime):
+        return True
+    values = (
+        part
+        if isinstance(part, tuple)
+        else [getattr(part, each.name) for each in fields(part)]
+        if is_dataclass(part)
+        else ()
+    )
+    return any(reads_clock(value) for value in values if not isinstance(value, Node | Source | Sink))
 
 
 def describe(node: Node) -> str:

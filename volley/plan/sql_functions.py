@@ -13,7 +13,7 @@ from uuid import UUID
 
 from volley.errors import ExpressionError
 from volley.plan.choices import coalesce, concat_str, greatest, least, murmur3, xxhash64
-from volley.plan.expressions import Expr, lit
+from volley.plan.expressions import Expr, lit, now
 
 __all__ = ["FIRST_CONSTANT", "FUNCTIONS", "LITERALS", "PARTS", "arguments_of", "like", "substring"]
 
@@ -276,6 +276,8 @@ _NAMED: dict[str, Build] = {
     "json_path": lambda text, path: text.str.json_path(path),
     "strftime": lambda moment, format: moment.dt.format(format),
     "hash": lambda *values: murmur3(*values),
+    **dict.fromkeys(("now", "current_timestamp"), now),
+    "current_date": lambda: now().cast("date"),
     "xxhash64": lambda *values: xxhash64(*values),
     "uuid5": lambda text, namespace="oid": text.uuid5(namespace),
     "md5": lambda value: value.md5(),

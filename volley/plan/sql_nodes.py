@@ -416,6 +416,8 @@ _CONVERSIONS: dict[type[exp.Expression], tuple[Callable[[Any], Any], set[str]]] 
     exp.Substring: (_substring, {"this", "start", "length"}),
     exp.Bracket: (_field, {"this", "expressions"}),
     exp.Anonymous: (_call, {"this", "expressions"}),
+    exp.CurrentTimestamp: (lambda node: FUNCTIONS["current_timestamp"](), set()),
+    exp.CurrentDate: (lambda node: FUNCTIONS["current_date"](), set()),
     exp.Alias: (lambda node: _expr(node.this).alias(node.alias), {"this", "alias"}),
 }
 

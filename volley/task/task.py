@@ -214,8 +214,8 @@ class Task:
         try:
             with epoch_of(self.now):
                 counted = write(writers)
-            self._reach("in-task", attempt, is_spark_task)
-            closed = [writer.close() if writer else None for writer in writers]
+                self._reach("in-task", attempt, is_spark_task)
+                closed = [writer.close() if writer else None for writer in writers]
             memory = peak_memory() if is_spark_task else 0
             first, *others = (
                 replace(result, attempt=attempt, worker_memory=memory) if result else WriteResult() for result in closed

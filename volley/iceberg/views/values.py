@@ -12,6 +12,7 @@ from volley.iceberg.config import IcebergSinkConfig
 from volley.iceberg.source import IcebergSource
 from volley.iceberg.time_travel import IcebergDimension
 from volley.plan import keyed_nodes, nodes
+from volley.plan.graph import reads_clock
 from volley.plan.nodes import Node
 from volley.plan.queried import QueriedTable, walk_all
 
@@ -49,6 +50,11 @@ def check_query(query: nodes.Node) -> None:
         PlanError: If a source is not an Iceberg table, or a view can't have one of the steps.
     """
     for node in walk_all(query):
+        if reads_clock(node):
+            raise PlanError(
+                f"a view can't have the step {node.label()}: its rows would change with the time",
+                hint="write the time into a table by a job; filter by it where you read the view",
+            )
         if isinstance(node, nodes.Read):
             _check_source(node)
         elif isinstance(node, keyed_nodes.Aggregate):
