@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from threading import Barrier
 
 import pytest
 
@@ -19,6 +21,7 @@ from volley import (
     tumbling,
 )
 from volley.engine.binding import Binding
+from volley.engine.checkpoint import Checkpoint
 from volley.plan.graph import JobGraph
 
 
@@ -72,3 +75,19 @@ def test_sources_that_are_alike_have_the_names_of_their_sinks(tmp_path: Path) ->
     assert sources(tmp_path, both=one.union(other)) == ["memory:memory"] * 2
     assert sources(tmp_path, small=one, more=one) == ["memory:memory"]
     assert sources(tmp_path, small=one.deduplicate("k"), large=one.limit(3)) == ["memory:memory"]
+
+
+def test_drivers_that_begin_a_checkpoint_at_once_have_one_query(tmp_path: Path) -> None:
+    """Each with one of its own would write all rows, as no table has a mark of its query."""
+    start = Barrier(4)
+
+    def begin(folder: Path) -> str | None:
+        checkpoint = Checkpoint(str(folder), "job")
+        start.wait()
+        return checkpoint.bind(JobGraph.of([]), backfill=False, new_query=False).query_id
+
+    with ThreadPoolExecutor(4) as drivers:
+        for number in range(20):
+            folder = tmp_path / str(number)
+            (query,) = {*drivers.map(begin, [folder] * 4)}
+            assert query == Checkpoint(str(folder), "job").query_id

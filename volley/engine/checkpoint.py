@@ -20,7 +20,7 @@ from volley.errors import ConfigError, PlanError, StorageError
 from volley.plan.graph import JobGraph
 from volley.spark.log import COMMITS, METADATA, OFFSETS, STATE, SparkLog, metadata_of, usable
 from volley.storage.durable import write_durably
-from volley.storage.local import make_folder
+from volley.storage.local import locked_folder, make_folder
 from volley.storage.remembered import MALFORMED, malformed
 
 __all__ = ["PIPELINE", "Checkpoint", "claim", "locate", "note_hanging", "release", "reserve"]
@@ -186,7 +186,8 @@ class Checkpoint:
             StorageError: If the checkpoint folder can't be read or written.
         """
         now = Binding.of(graph)
-        with usable(self.url):
+        # Of drivers that start at once, one begins the checkpoint: each with a query of its own would write all rows.
+        with usable(self.url), locked_folder(self.log.files, self.log.root):
             self.check_ours()
             if not self.begun:
                 return self._begin(now, new_query)

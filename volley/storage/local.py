@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import stat
 import tempfile
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 from volley.errors import StorageError
 
 __all__ = [
-    *("begin_file", "begin_local_file", "local_folder", "make_folder", "no_room"),
+    *("begin_file", "begin_local_file", "local_folder", "locked_folder", "make_folder", "no_room"),
     *("private_folder", "temporary_folder"),
 ]
 
@@ -125,5 +127,26 @@ def begin_local_file(path: str) -> None:
     try:
         # The file of an earlier release, or of a process that died, may have another mode.
         os.fchmod(descriptor, 0o600)
+    finally:
+        os.close(descriptor)
+
+
+@contextmanager
+def locked_folder(files: Any, path: str) -> Iterator[None]:
+    """Lock a folder of a checkpoint for this process while the block runs, and make it if it is absent.
+
+    An object store has no locks: nothing is locked there.
+
+    Raises:
+        OSError: If the folder can't be made or opened.
+    """
+    if "file" not in files.protocol:
+        yield
+        return
+    make_folder(files, path)
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
     finally:
         os.close(descriptor)
