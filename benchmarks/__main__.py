@@ -34,7 +34,7 @@ _MODULES = (
     *("files_to_iceberg", "kafka_to_iceberg", "registry_to_iceberg", "write", "read", "epochs", "start_up", "frames"),
     *("expressions", "maintenance", "commits", "deletes", "upsert", "large_upsert", "row_ids", "sequence", "history"),
     *("table_source", "presets", "view_refresh", "tpch_views", "windows"),
-    *("joins", "scale", "webhook", "capture", "binlog", "bad_rows", "messages"),
+    *("nexmark", "joins", "scale", "webhook", "capture", "binlog", "bad_rows", "messages"),
 )
 for _module in _MODULES:
     import_module(f"benchmarks.{_module}")

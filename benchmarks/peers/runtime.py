@@ -59,7 +59,7 @@ _SETTINGS = {
 
 def files(run: Run) -> None:
     """Parquet files, so many an epoch, through a filter."""
-    spark = _session(run)
+    spark = session(run)
 
     def frame(folder: str, per_epoch: int) -> DataFrame:
         reader = spark.readStream.schema(spark.read.parquet(folder).schema).option("maxFilesPerTrigger", per_epoch)
@@ -71,7 +71,7 @@ def files(run: Run) -> None:
 
 def table(run: Run) -> None:
     """A table that Volley has written, so many files an epoch, from its second snapshot on."""
-    spark = _session(run)
+    spark = session(run)
     reader = spark.readStream.format("iceberg")
     reader = reader.option("streaming-max-files-per-micro-batch", run.options["files_per_epoch"])
     # The lake is shared by all runs.
@@ -113,7 +113,7 @@ def _messages(run: Run, row: Callable[[Column], Column]) -> None:
     from pyspark.sql import functions as f
 
     topic, rows = run.options["topic"], run.options["rows_per_epoch"]
-    spark = _session(run)
+    spark = session(run)
 
     def frame(**options: Any) -> DataFrame:
         source = spark.readStream.format("kafka").option("kafka.bootstrap.servers", run.options["brokers"])
@@ -127,29 +127,29 @@ def _messages(run: Run, row: Callable[[Column], Column]) -> None:
 
 def first_epoch(run: Run) -> None:
     """One epoch of a new session; records when it is committed."""
-    spark, folder = _session(run), run.options["folder"]
-    _stream(spark.readStream.schema(spark.read.parquet(folder).schema).parquet(folder), "first", run.folder)
+    spark, folder = session(run), run.options["folder"]
+    stream(spark.readStream.schema(spark.read.parquet(folder).schema).parquet(folder), "first", run.folder)
     run.record(at=time.time())
 
 
 def frames(run: Run) -> None:
     """All files of a folder in one epoch, in the format of the case, through a filter."""
-    spark, folder = _session(run), run.options["files"]
+    spark, folder = session(run), run.options["files"]
     schema = spark.read.parquet(folder if run.case == "parquet" else run.options["types"]).schema
     reader = spark.readStream.schema(schema).option("header", True)
-    _stream(reader.format(str(run.case)).load(folder).filter("quantity > 0"), "frames", run.folder)
+    stream(reader.format(str(run.case)).load(folder).filter("quantity > 0"), "frames", run.folder)
 
 
 def read(run: Run) -> None:
     """All rows of a table that Volley has written, all columns."""
-    frame = _session(run).table("volley.b.t")
+    frame = session(run).table("volley.b.t")
     _read(frame.limit(1_000))
     run.measure(lambda: _read(frame))
 
 
 def sql(run: Run) -> None:
     """A statement on tables that Volley has written, after its `warm_up`; also all rows of the `view` that it makes."""
-    spark = _session(run)
+    spark = session(run)
 
     def execute(statement: str) -> None:
         spark.sql(statement).collect()
@@ -163,7 +163,7 @@ def sql(run: Run) -> None:
 def follow(run: Run) -> None:
     """New files of a folder as they come, until a file says stop."""
     lake, interval = Path(run.options["lake"]), run.options["interval"]
-    frame = _session(run).readStream.schema(run.options["schema"]).parquet(f"{lake}/in")
+    frame = session(run).readStream.schema(run.options["schema"]).parquet(f"{lake}/in")
 
     def work() -> None:
         query = _writer(frame, "followed", lake).trigger(processingTime=f"{interval} seconds")
@@ -175,7 +175,7 @@ def follow(run: Run) -> None:
     run.measure(work, rows=1)
 
 
-def _session(run: Run) -> SparkSession:
+def session(run: Run) -> SparkSession:
     """A session whose catalog lies in the lake, by default the run's own folder; it ends with the process."""
     from pyspark.sql import SparkSession
 
@@ -191,9 +191,9 @@ def _session(run: Run) -> SparkSession:
 def _copy(run: Run, spark: SparkSession, warm_up: Callable[[], DataFrame], frame: Callable[[], DataFrame]) -> None:
     """Measure a stream into a table, from the epoch on that follows the rows before; add its epochs and files."""
     before, per_epoch = run.options["before"], run.options["rows_per_epoch"]
-    _stream(warm_up(), "warm_up", run.folder)
+    stream(warm_up(), "warm_up", run.folder)
     start = after(run.folder / "checkpoints", before // per_epoch)
-    figures = run.measure(lambda: _stream(frame(), "benchmark", run.folder), start=start)
+    figures = run.measure(lambda: stream(frame(), "benchmark", run.folder), start=start)
     epochs = spark.sql("select summary from volley.b.benchmark.snapshots order by committed_at").collect()
     rows, files, size = (int(epochs[-1].summary[f"total-{name}"]) for name in ("records", "data-files", "files-size"))
     assert rows == run.rows + before, f"{rows} rows in the table, not {run.rows + before}"
@@ -205,7 +205,7 @@ def _read(frame: DataFrame) -> None:
     frame.write.format("noop").mode("overwrite").save()
 
 
-def _stream(frame: DataFrame, table: str, lake: Path) -> None:
+def stream(frame: DataFrame, table: str, lake: Path) -> None:
     """Copy all that is there now into a new table."""
     _writer(frame, table, lake).trigger(availableNow=True).toTable(f"volley.b.{table}").awaitTermination()
 

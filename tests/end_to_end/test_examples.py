@@ -14,9 +14,11 @@ from examples import (
     own_sink,
     own_source,
     schema_change,
+    tpch,
     upsert_and_time_travel,
     watched_folder,
 )
+from examples.nexmark.__main__ import main as nexmark
 
 pytestmark = pytest.mark.usefixtures("spark")
 
@@ -62,6 +64,15 @@ def test_orders_get_the_prices_of_their_time(tmp_path: Path) -> None:
 
 def test_ads_get_the_clicks_that_follow(tmp_path: Path) -> None:
     assert ads_with_clicks.main(tmp_path) == {1: 2, 2: 0, 3: 1}
+
+
+def test_a_query_of_nexmark(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert nexmark("q8", tmp_path)
+    assert "from person" in capsys.readouterr().out
+
+
+def test_a_view_of_a_query_of_tpc_h(tmp_path: Path) -> None:
+    assert tpch.main(5, tmp_path) == ["full", "incremental"]
 
 
 def test_each_example_says_how_to_run_it() -> None:
