@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from typing import Any
@@ -98,15 +98,21 @@ class Draw:
         self._names = 0
 
     def query(self) -> str:
-        """Return a query of one of all shapes, sorted by all columns where it has a limit."""
+        """Return a query of one of all shapes."""
         text, columns = self._any(2)
-        if self._is(0.15):
-            keys = [
-                f"{column.name} {self._of(['asc', 'desc', 'asc nulls last', 'desc nulls first'])}" for column in columns
-            ]
-            self._chance.shuffle(keys)
-            text += f" order by {', '.join(keys)} limit {self._chance.randrange(6)}"
-        return text
+        return text + self._first(columns) if self._is(0.2) else text
+
+    def _first(self, columns: Columns) -> str:
+        """Return the clauses of the first rows by all columns: of an order that tells different rows apart."""
+        return f" order by {', '.join(self._ordered(columns))} limit {self._chance.randrange(6)}"
+
+    def _ordered(self, columns: Columns) -> list[str]:
+        """Return all columns in some order, each with a direction."""
+        keys = [
+            f"{column.name} {self._of(['asc', 'desc', 'asc nulls last', 'desc nulls first'])}" for column in columns
+        ]
+        self._chance.shuffle(keys)
+        return keys
 
     def _is(self, share: float) -> bool:
         return self._chance.random() < share
@@ -138,10 +144,12 @@ class Draw:
         listed = [self._listed(columns) for _ in range(self._chance.randrange(1, 4))]
         if depth and self._is(0.1):
             listed.append((self._scalar(columns), Column(self._name("v"), "int")))
-        if self._is(0.12):
-            listed.append(self._windowed(columns))
+        listed += [self._windowed(columns) for _ in range(self._of([0] * 7 + [1, 1, 2]))]
         distinct = "distinct " if self._is(0.15) else ""
-        return f"select {distinct}{self._as(listed)} from {source}{where}", [column for _, column in listed]
+        text = f"select {distinct}{self._as(listed)} from {source}{where}"
+        if not distinct and self._is(0.06):
+            text += f" qualify {self._windowed(columns)[0]} {self._of(['=', '<=', '>'])} {self._of(_LITERALS['int'])}"
+        return text, [column for _, column in listed]
 
     def _as(self, listed: list[tuple[str, Column]]) -> str:
         return ", ".join(f"{text} as {column.name}" for text, column in listed)
@@ -151,18 +159,31 @@ class Draw:
         return self._value(kind, columns, 2), Column(self._name("v"), kind)
 
     def _windowed(self, columns: Columns) -> tuple[str, Column]:
-        """Return a function over the rows of a key; the order of ranks has ties only where they have one value."""
-        key = self._column(self._of(["int", "text", "bool"]), columns)
-        by = f"partition by {key} " if self._is(0.7) else ""
-        order = self._of([column.name for column in columns])
-        kind = self._of(["count", "sum", "max", "rank", "dense_rank"])
-        function = {
-            "count": "count(*)",
-            "sum": f"sum({self._value('int', columns, 1)})",
-            "max": f"max({self._value('text', columns, 1)})",
-        }.get(kind, f"{kind}()")
-        ordered = f"order by {order}{self._of(['', ' desc'])}" if kind.endswith("rank") or self._is(0.5) else ""
-        return f"{function} over ({by}{ordered})", Column(self._name("v"), "text" if kind == "max" else "int")
+        """Return a function over the rows of a key, which has one value for rows that its order does not tell apart."""
+        keys = [self._column(self._of(["int", "text", "bool"]), columns) for _ in range(self._of([0, 1, 1, 1, 2]))]
+        by = f"partition by {', '.join(keys)} " if keys else ""
+        kind = self._of(["int", "int", "text", "date", "decimal"])
+        column, value = Column(self._name("v"), kind), self._value(kind, columns, 1)
+        if self._is(0.4):
+            order = f"{self._of([column.name for column in columns])}{self._of(['', ' desc', ' nulls last'])}"
+            if self._is(0.5):
+                return f"{self._of(['rank', 'dense_rank'])}() over ({by}order by {order})", replace(column, kind="int")
+            return f"{self._over_all(kind, value)} over ({by}{f'order by {order}' if self._is(0.7) else ''})", column
+        ordered = f"order by {', '.join(self._ordered(columns))}"
+        if self._is(0.3):
+            return f"row_number() over ({by}{ordered})", replace(column, kind="int")
+        if self._is(0.5):
+            return f"{self._of(['lag', 'lead'])}({value}{self._of(['', ', 2'])}) over ({by}{ordered})", column
+        bounds = (
+            self._of(["unbounded preceding", "2 preceding", "current row"]),
+            self._of(["1 following", "current row"]),
+        )
+        frame = f"rows between {bounds[0]} and {self._of([bounds[1], 'unbounded following'])}"
+        return f"{self._over_all(kind, value)} over ({by}{ordered} {frame})", column
+
+    def _over_all(self, kind: str, value: str) -> str:
+        functions = {"int": ["count", "sum", "min", "max"], "decimal": ["sum", "min"]}.get(kind, ["min", "max"])
+        return f"{self._of(functions)}({value})"
 
     def _where(self, columns: Columns, depth: int) -> str:
         conditions = [self._condition(columns, 2) for _ in range(self._chance.choice([0, 0, 1, 1, 2]))]
@@ -182,13 +203,14 @@ class Draw:
         alias = self._name("t")
         if depth and self._is(0.2):
             text, columns = self._any(depth - 1)
+            text += self._first(columns) if self._is(0.15) else ""
             return f"({text}) {alias}", [Column(f"{alias}.{column.name}", column.kind) for column in columns]
         return f"{self._of(self._tables)} {alias}", [Column(f"{alias}.{name}", kind) for name, kind in _KINDS.items()]
 
     def _joined(self, source: str, columns: Columns, depth: int) -> tuple[str, Columns]:
         other, more = self._source(depth)
         both = [*columns, *more]
-        kind = self._of(["join"] * 4 + ["left join"] * 3 + ["right join", "full join", "cross join"])
+        kind = self._of(["join"] * 4 + ["left join"] * 3 + ["right join", "full join"] * 2 + ["cross join"])
         kind = self._of(["left semi join", "left anti join"]) if self._is(0.15) else kind
         if kind == "cross join":
             return f"{source} cross join {other}", both

@@ -72,6 +72,25 @@ TEXTS = [
     "select a.id, t.y from a join (select distinct k, y from b order by y desc nulls last, k nulls first limit 2) t "
     "on a.k = t.k",
     "select id, x from a order by name",
+    # DuckDB has nulls last where nothing is said.
+    "select id, k, row_number() over (partition by k order by x desc nulls last, id, name nulls first) as n from a",
+    "select name, x, rank() over (partition by name order by x nulls first) as r, "
+    "sum(x) over (partition by name order by x nulls first) as s from a where k > 0",
+    "select id, k, x from a "
+    "qualify row_number() over (partition by k order by x desc nulls last, id, name nulls first) <= 2",
+    "select id, lag(x) over (partition by k % 2 order by id, x nulls first, name nulls first, k nulls first) as l, "
+    "count(*) over () as c from a",
+    "select n, count(*) as c from "
+    "(select row_number() over (partition by name order by id, x nulls first) as n from a) as t group by n",
+    "select a.id, b.y, dense_rank() over (partition by a.k order by b.y desc nulls last) as r "
+    "from a join b on a.k = b.k",
+    "select t.r, u.y from (select k, rank() over (partition by name order by x nulls first) as r from a) as t "
+    "join b as u on u.k = t.k and u.y < t.r",
+    "select name, sum(x) as s, rank() over (order by sum(x) desc nulls last) as r from a group by name",
+    "select id, s, max(s) over (partition by name) as m from "
+    "(select id, name, sum(x) over (partition by k order by id rows between 1 preceding and current row) as s "
+    "from (select distinct id, k, x, name from a) as d qualify count(*) over (partition by k, id) = 1) as t",
+    "select x from a order by x + k desc nulls last, id, k nulls first, name nulls first, x limit 3",
     "select name, count(*) as n from (select k, name from a union all select y, 'b' as name from b) as u group by name",
 ]
 

@@ -260,6 +260,11 @@ class OverOperator(Operator):
             columns.append(pa.repeat(change, len(rows)))
         yield pa.RecordBatch.from_arrays(columns, schema=self.output)
 
+    def rows_of(self, rows: pa.Table) -> pa.Table:
+        """Return all rows of some keys with what the functions give to each."""
+        batches = [self.lifted(0, batch, None) for batch in rows.to_batches()]
+        return self._computed(pa.concat_tables([self._states.empty_table(), *batches]))[0].cast(self.output)
+
     def _computed(self, states: pa.Table) -> tuple[pa.Table, pa.Table]:
         """Return the rows that come out of states, and the states to keep."""
         present = states.filter(pc.greater(states[_WEIGHT], 0)) if self.node.takes_changes else states
@@ -295,21 +300,26 @@ class OverOperator(Operator):
     def _values(self, function: OverFunction | Aggregation, rows: pa.Table, places: _Places) -> pa.Array:
         """Return what a function gives to each of the sorted rows."""
         if isinstance(function, Aggregation):
-            return self._aggregated(function, rows, places.begins, places.peers_end)
+            return self._aggregated(function, rows, places.begins, places.begins, places.peers_end)
         if function.aggregation is not None:
-            return self._aggregated(function.aggregation, rows, *places.around(function.before, function.after))
+            around = places.around(function.before, function.after)
+            return self._aggregated(function.aggregation, rows, places.begins, *around)
         if function.value is None:
             return places.numbers(function.function)
         distance = -(function.before or 0) if function.function == "lag" else function.after or 0
         values = compile_expression(function.value, self._rows).column(_batch(rows))
         return values.take(places.neighbours(distance))
 
-    def _aggregated(self, aggregation: Aggregation, rows: pa.Table, begins: Times, ends: Times) -> pa.Array:
-        """Return an aggregate of a range of rows for each row; what goes by time goes by their order."""
+    def _aggregated(self, aggregation: Aggregation, rows: pa.Table, *bounds: Times) -> pa.Array:
+        """Return an aggregate of a range of rows for each row; what goes by time goes by their order.
+
+        Args:
+            bounds: Where each row's key begins, and where its range begins and ends.
+        """
         part = accumulator(aggregation, self._rows)
         states = part.states(_batch(rows), pa.array(np.arange(len(rows))))
         # Rows that the order does not tell apart have one range, as have all of a key without an order.
-        ranges, numbers = np.unique(np.stack([begins, ends]), axis=1, return_inverse=True)
+        ranges, numbers = np.unique(np.stack(bounds), axis=1, return_inverse=True)
         return aggregated_ranges(part, states, *ranges).take(pa.array(numbers.reshape(-1)))
 
     @cached_property

@@ -19,39 +19,47 @@ _BLOCK = 32
 _GROUP = "group"
 
 
-def aggregated_ranges(part: Accumulator, states: StateColumns, begins: Times, ends: Times) -> pa.Array:
+def aggregated_ranges(part: Accumulator, states: StateColumns, origins: Times, begins: Times, ends: Times) -> pa.Array:
     """Return an aggregate's result for each range of rows; no range is empty.
+
+    It follows from the rows of the same origin alone, to the last digit of a floating-point sum.
 
     Args:
         part: The compiled aggregate.
         states: The states of all rows.
+        origins: The place of the first row of each range's key.
         begins: The place of the first row of each range.
         ends: The place behind its last row.
     """
     if not len(begins):
         return pa.nulls(0, part.result)
-    merged = _of_ranges(part, pa.table(dict(zip(_names(part), states, strict=True))), begins, ends)
+    merged = _of_ranges(part, pa.table(dict(zip(_names(part), states, strict=True))), origins, begins, ends)
     return part.finish([merged[name].combine_chunks() for name in _names(part)])
 
 
-def _of_ranges(part: Accumulator, table: pa.Table, begins: Times, ends: Times) -> pa.Table:
+def _of_ranges(part: Accumulator, table: pa.Table, origins: Times, begins: Times, ends: Times) -> pa.Table:
     """Return the merged state of each range: of long ones, of whole blocks and of the rows at both ends.
 
     A block's state is computed once for all ranges, and those of blocks of blocks too, in a tree of segments (Leis et
-    al., Efficient Processing of Window Functions in Analytical SQL Queries, VLDB 2015).
+    al., Efficient Processing of Window Functions in Analytical SQL Queries, VLDB 2015); each key has blocks of its own.
     """
-    first, last = -(-begins // _BLOCK), ends // _BLOCK
-    has_blocks = first < last
-    if (ends - begins).sum() <= _BLOCK * len(table) or not has_blocks.any():
+    first, last = -(-(begins - origins) // _BLOCK), (ends - origins) // _BLOCK
+    is_long = last - first > 1
+    if not is_long.any():
         return _merged(part, table, _Members(begins, ends))
-    starts = np.arange(0, len(table), _BLOCK)
-    blocks = _merged(part, table, _Members(starts, np.minimum(starts + _BLOCK, len(table))))
-    middles = _of_ranges(part, blocks, first[has_blocks], last[has_blocks])
+    keys, numbers = np.unique(origins, return_inverse=True)
+    key_ends = np.append(keys[1:], len(table))
+    counts = np.where(np.isin(keys, origins[is_long]), -(-(key_ends - keys) // _BLOCK), 0)
+    before = np.cumsum(counts) - counts
+    starts = np.repeat(keys - before * _BLOCK, counts) + np.arange(counts.sum()) * _BLOCK
+    blocks = _merged(part, table, _Members(starts, np.minimum(starts + _BLOCK, np.repeat(key_ends, counts))))
+    of_key = before[numbers][is_long]
+    middles = _of_ranges(part, blocks, of_key, of_key + first[is_long], of_key + last[is_long])
     places = np.zeros(len(begins), np.int64)
-    places[has_blocks] = len(table) + np.arange(has_blocks.sum())
-    heads = _Members(begins, np.where(has_blocks, first * _BLOCK, ends))
-    tails = _Members(np.where(has_blocks, last * _BLOCK, ends), ends)
-    return _merged(part, pa.concat_tables([table, middles]), heads, _Members(places, places + has_blocks), tails)
+    places[is_long] = len(table) + np.arange(is_long.sum())
+    heads = _Members(begins, np.where(is_long, origins + first * _BLOCK, ends))
+    tails = _Members(np.where(is_long, origins + last * _BLOCK, ends), ends)
+    return _merged(part, pa.concat_tables([table, middles]), heads, _Members(places, places + is_long), tails)
 
 
 def _names(part: Accumulator) -> list[str]:

@@ -74,10 +74,10 @@ class SeriesRows:
         places = np.maximum.accumulate(np.where(chosen, np.arange(len(chosen)), -1))
         return pa.array(places, mask=places < self.starts[self.numbers])
 
-    def ranges(self, span: int) -> tuple[Times, Times]:
-        """Return for each row that comes out where the rows of its series that are in the last `span` begin and end."""
+    def ranges(self, span: int) -> tuple[Times, Times, Times]:
+        """Return for each row that comes out where its series begins, and its rows of the last `span` begin and end."""
         numbers, times = self.numbers[self.due], self.times[self.due]
-        return self._rows_up_to(numbers, times - span), self._rows_up_to(numbers, times)
+        return self.starts[numbers], self._rows_up_to(numbers, times - span), self._rows_up_to(numbers, times)
 
     def _rows_up_to(self, numbers: Times, times: Times) -> Times:
         """Return how many rows are in earlier series, or in the same one up to a time."""

@@ -1,10 +1,9 @@
-"""A view's table: its columns, its rows, and how these are brought up to date, by groups or row by row."""
+"""A view's table: its columns, its rows, and the files by which some of these are replaced."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -13,10 +12,9 @@ from pyiceberg.manifest import DataFile
 from pyiceberg.table import Table
 from pyiceberg.types import NestedField
 
-from volley.columns.batches import conform, no_table
 from volley.columns.keys.equality import matching_rows
 from volley.columns.keys.order import sort_indices
-from volley.errors import JobError, PlanError, SchemaMismatchError
+from volley.errors import PlanError, SchemaMismatchError
 from volley.iceberg.commit.tables import evolution, open_table
 from volley.iceberg.config import IcebergSinkConfig
 from volley.iceberg.read.changes import rows_without
@@ -31,21 +29,20 @@ from volley.iceberg.read.skipping import Positions
 from volley.iceberg.schema.changes import DropColumn, Evolution
 from volley.iceberg.schema.types import ROW_COLUMNS, ROW_ID, arrow_schema, iceberg_type, is_widened, with_row_ids
 from volley.iceberg.storage.files import delete_new_files
-from volley.iceberg.views.group import Group
 from volley.iceberg.views.keys import Keys
-from volley.iceberg.views.operators import ViewOperator, copies
 from volley.iceberg.views.states import OWN_PREFIX
 from volley.iceberg.write.vectors import write_deletes
 from volley.iceberg.write.writer import IcebergWriter, write_batches
 from volley.iceberg.write.written import SnapshotFiles, WrittenFile
 
-__all__ = ["Contents", "Maintained", "maintained", "needed_changes", "open_view"]
+__all__ = ["BATCH_ROWS", "Contents", "chosen", "needed_changes", "open_view", "ordered", "without"]
 
 # A file is written anew without its replaced rows if it is small, or if this share of its rows is deleted: each data
 # file has one delete file at most, and there are few small files, however often the view is refreshed.
 _SMALL_ROWS = 65_536
 _REWRITTEN_PART = 0.2
-_BATCH_ROWS = 100_000
+BATCH_ROWS = 100_000
+"""Rows that are written at once."""
 
 
 def open_view(config: IcebergSinkConfig, schema: pa.Schema, catalog: Catalog | None) -> Catalog:
@@ -183,7 +180,7 @@ class Contents:
         self.written += deletes
         new = ordered(pa.concat_tables(added), self._order)
         return SnapshotFiles(
-            self.write(new.to_batches(_BATCH_ROWS), self._writer.has_row_ids),
+            self.write(new.to_batches(BATCH_ROWS), self._writer.has_row_ids),
             deletes,
             [to_data_file(file.file) for file in removed],
             [delete.path for match in matches for delete in match.planned.deletes if _is_of(delete, match.planned)],
@@ -276,86 +273,3 @@ def without(matches: Iterable[Match], rows: pa.Table) -> tuple[list[Match], pa.T
 def _some(match: Match, numbers: Positions) -> Match:
     some = pa.array(numbers)
     return Match(match.planned, match.positions[numbers], match.rows.take(some), match.ids.take(some))
-
-
-class Maintained(Protocol):
-    """A query whose rows are in a table."""
-
-    @property
-    def schema(self) -> pa.Schema:
-        """The schema of the table."""
-
-    @property
-    def order(self) -> Sequence[str]:
-        """The columns by which its files are sorted."""
-
-    def all_rows(self) -> Iterator[pa.RecordBatch]:
-        """Yield all rows after the refresh."""
-
-    def changes(self, contents: Contents) -> SnapshotFiles:
-        """Write the files that bring the table up to date."""
-
-
-def maintained(operator: ViewOperator) -> Maintained:
-    """Return how the rows of an operator are kept in a table."""
-    return _MaintainedGroups(operator) if isinstance(operator, Group) else _MaintainedRows(operator)
-
-
-class _MaintainedGroups:
-    """Groups: the table has a row for each, with what changes of its rows can be added to."""
-
-    def __init__(self, group: Group) -> None:
-        self._group = group
-        self.schema = group.stored_schema
-        self.order: tuple[str, ...] = () if group.is_single else group.states.keys
-
-    def all_rows(self) -> Iterator[pa.RecordBatch]:
-        group = self._group
-        rows = group.stored(group.grouped("after"))
-        yield from ordered(rows, self.order).to_batches(_BATCH_ROWS)
-
-    def changes(self, contents: Contents) -> SnapshotFiles:
-        group = self._group
-        changed = group.inputs[0].delta()
-        if not len(changed):
-            return SnapshotFiles()
-        touched = group.touched(changed)
-        matches = contents.matches(None if group.is_single else Keys(touched), group.kept_columns)
-        if not group.is_single:
-            matches = list(chosen(matches, touched))
-        kept = pa.schema([contents.schema.field(name) for name in group.kept_columns])
-        stored = pa.concat_tables([no_table(kept), *(match.rows for match in matches)])
-        rows = _conformed(group.stored(group.regrouped(stored, changed)), contents.schema)
-        replaced, new = without(matches, rows)
-        keys = () if group.is_single else group.states.keys
-        return contents.replaced(replaced, new, keys) if replaced or len(new) else SnapshotFiles()
-
-
-class _MaintainedRows:
-    """Rows without a key: equal ones are copies of each other."""
-
-    def __init__(self, operator: ViewOperator) -> None:
-        self._operator = operator
-        self.schema = operator.schema
-        self.order: tuple[str, ...] = ()
-
-    def all_rows(self) -> Iterator[pa.RecordBatch]:
-        yield from self._operator.rows("after")
-
-    def changes(self, contents: Contents) -> SnapshotFiles:
-        added, removed = (_conformed(rows, contents.schema) for rows in copies(self._operator.delta()))
-        matches = []
-        if len(removed):
-            keys = Keys.of(removed, removed.column_names)
-            matches = list(chosen(contents.matches(keys, removed.column_names), removed))
-        if (present := sum(len(match.rows) for match in matches)) < len(removed):
-            raise JobError(
-                f"{len(removed) - present} of {len(removed)} rows that the view has to lose are not in its table: it "
-                "was changed by another writer, or a query gives other rows for the same ones",
-                hint='refresh("full") computes it anew',
-            )
-        return contents.replaced(matches, added) if matches or len(added) else SnapshotFiles()
-
-
-def _conformed(rows: pa.Table, schema: pa.Schema) -> pa.Table:
-    return pa.Table.from_batches([conform(batch, schema) for batch in rows.to_batches()], schema)

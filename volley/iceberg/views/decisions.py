@@ -24,6 +24,7 @@ from volley.iceberg.views.first import FirstRows
 from volley.iceberg.views.group import Group, rereading
 from volley.iceberg.views.join import ViewJoin
 from volley.iceberg.views.operators import ViewOperator, ViewSteps, ViewUnion
+from volley.iceberg.views.over import ViewOver
 from volley.iceberg.views.scan import Pin, Scan, Tally
 from volley.iceberg.views.values import View, obstacles
 from volley.plan import graph, keyed_nodes, nodes
@@ -98,6 +99,8 @@ class Compiler:
                 return Group(node, self.operator(node.input), self.tally, node is self.query)
             case keyed_nodes.Deduplicate():
                 return self._distinct(node)
+            case keyed_nodes.Over():
+                return ViewOver(node, self.operator(node.input))
             case nodes.Ordered():
                 before = self.operator(node.input)
                 # The rows of a table have no order.

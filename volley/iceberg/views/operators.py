@@ -12,6 +12,7 @@ from typing import Literal
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from volley.columns.batches import conform, no_table
 from volley.columns.keys.equality import differing, row_hashes
@@ -27,6 +28,7 @@ __all__ = [
     "ViewSteps",
     "ViewUnion",
     "copies",
+    "negated",
     "plain_column",
     "restricted_delta",
     "united",
@@ -43,6 +45,11 @@ Side = Literal["before", "after"]
 def weighted(rows: pa.Table, weight: int) -> pa.Table:
     """Return rows with one weight for all."""
     return rows.append_column(WEIGHT, pa.repeat(pa.scalar(weight, pa.int64()), rows.num_rows))
+
+
+def negated(changes: pa.Table) -> pa.Table:
+    """Return the changes that undo some."""
+    return changes.set_column(changes.num_columns - 1, WEIGHT, pc.negate(changes[WEIGHT]))
 
 
 def united(parts: list[pa.Table], schema: pa.Schema) -> pa.Table:

@@ -24,7 +24,7 @@ from volley.iceberg.modes import Overwrite
 from volley.iceberg.read.history import check_same_table, head_of, moment_of, snapshots_between
 from volley.iceberg.schema.changes import Evolution
 from volley.iceberg.storage.errors import storage_errors
-from volley.iceberg.views.contents import Contents, Maintained, maintained, needed_changes, open_view
+from volley.iceberg.views.contents import Contents, needed_changes, open_view
 from volley.iceberg.views.costs import COSTS, Cost, Kind, Measures, full_cost, scans_of
 from volley.iceberg.views.cursor import CURSOR, MODE, QUERY, VIEW, Cursor, SourcePosition, fingerprint
 from volley.iceberg.views.decisions import (
@@ -36,6 +36,7 @@ from volley.iceberg.views.decisions import (
     positions_of,
     sources_of,
 )
+from volley.iceberg.views.maintained import Maintained, maintained
 from volley.iceberg.views.operators import ViewOperator
 from volley.iceberg.views.scan import Scan, Tally, TooManyRowsError
 from volley.iceberg.views.told import known_after, work_of

@@ -37,7 +37,7 @@ _BY_PYTHON = (nodes.Map, nodes.FlatMap, nodes.MapBatches)
 _STEPS = (
     *(nodes.Filter, nodes.Rest, nodes.Select, nodes.WithColumns, nodes.Drop, nodes.Rename, nodes.Explode),
     # A side stands before a join of streams, which is refused itself.
-    *(nodes.Union, nodes.Ordered, keyed_nodes.Deduplicate, keyed_nodes.Side, *_BY_PYTHON),
+    *(nodes.Union, nodes.Ordered, keyed_nodes.Deduplicate, keyed_nodes.Over, keyed_nodes.Side, *_BY_PYTHON),
 )
 
 RefreshMode = Literal["auto", "incremental", "full"]
