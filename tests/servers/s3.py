@@ -145,7 +145,8 @@ class LastKeysOnly(FaultProxy):
         if has_expired or (self.valid is not None and token != self.valid):
             self.refused.append(f"{request.method} {request.path}")
             text = "<?xml version='1.0'?><Error><Code>ExpiredToken</Code><Message>it has expired</Message></Error>"
-            return Answer(403, {"Content-Type": "application/xml"}, text.encode())
+            # As AWS answers.
+            return Answer(400, {"Content-Type": "application/xml"}, text.encode())
         if token and token not in self.used:
             self.used.append(token)
         return super().exchange(request)

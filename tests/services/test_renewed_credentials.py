@@ -71,6 +71,21 @@ def vend(s3_server: S3) -> Fault:
     return named("vend shortly", shortly)
 
 
+def without_end() -> Fault:
+    """The keys in the catalog's answer come without their end."""
+
+    def silently(server: Server) -> Answer:
+        answer = server()
+        if answer.status != 200:
+            return answer
+        body = json.loads(answer.body)
+        for settings in [body.get("config", {}), *(each["config"] for each in body.get("storage-credentials") or ())]:
+            settings.pop("s3.session-token-expires-at-ms", None)
+        return Answer(answer.status, answer.headers, json.dumps(body).encode())
+
+    return named("without an end", silently)
+
+
 @contextmanager
 def vending(s3_server: S3, table: str) -> Iterator[IcebergSinkConfig]:
     """A table behind a catalog that vends keys for two seconds."""
@@ -123,13 +138,40 @@ def test_an_epoch_a_scan_and_a_compaction_outlive_their_keys(
         refused = len(s3_server.proxy.refused)
         assert refused == 0
         # Without others they are refused, indeed.
-        with pytest.raises(PermissionError):
+        with pytest.raises(OSError, match="Bad Request"):
             plain.new_input(table.metadata_location).open().read()
         s3_server.proxy.refused.clear()
         assert IcebergTable(config.ref).compact().files_after == 1
         assert IcebergTable(config.ref).to_arrow().num_rows == rows
     assert s3_server.proxy.refused == []
     assert "canary" not in repr(table.io.properties)
+
+
+def test_keys_that_end_before_their_time(s3_server: S3, everywhere: Callable[[str, str], None]) -> None:
+    """The catalog does not say when its keys end: a request that the storage refuses is sent again with others."""
+    everywhere("AWS_EC2_METADATA_DISABLED", "true")
+    proxy = s3_server.proxy
+    with FaultProxy(s3_server.server.rest_uri) as catalog:
+        given = documented("S3 with keys from the catalog", catalog=catalog.uri)
+        catalog.arm(without_end(), "GET", r"/tables/early", times=None)
+        catalog.arm(without_end(), "POST", r"/tables(/[^/]*)?$", times=None)
+        config = replace(given, table="early")
+        proxy.used.clear()
+
+        def end() -> None:
+            proxy.ends.update(dict.fromkeys(proxy.used, 0.0))
+
+        try:
+            ours = driver(config)
+            for number in range(2):
+                epoch(ours, number, end, 10_000)
+            table = config.ref.load()
+            end()
+            assert table.scan().to_arrow().num_rows == 40_000
+            assert proxy.refused
+        finally:
+            proxy.ends.clear()
+            proxy.refused.clear()
 
 
 def outlive_minutes(config: IcebergSinkConfig, end: Callable[[], None]) -> int:

@@ -78,14 +78,35 @@ def test_when_they_have_ended_the_failure_is_said(clock: Catalog) -> None:
         vended.current()
 
 
-@pytest.mark.parametrize("ends", [{}, {"s3.session-token-expires-at-ms": "soon"}])
-def test_without_an_end_they_are_renewed_after_some_minutes(clock: Catalog, ends: dict[str, str]) -> None:
+@pytest.mark.parametrize("end", [None, "soon", "nan", "inf", "-1", "9e18"])
+def test_without_an_end_they_are_renewed_after_some_minutes(clock: Catalog, end: str | None) -> None:
     clock.lives = iter([100])
+    ends = {} if end is None else {"s3.session-token-expires-at-ms": end}
     vended = Vended(clock, {"s3.session-token": "first", **ends})
+    assert vended.ends.timestamp() == 1600
     clock.now += 440
     assert token(vended) == "first"
     clock.now += 20
     assert token(vended) == "token-1"
+
+
+def test_where_clocks_differ_they_are_not_asked_for_all_the_time(clock: Catalog) -> None:
+    """By this clock all have ended when they come; those that came first may be old ones."""
+    vended = start(clock, -5, -5, 100)
+    assert token(vended) == token(vended) == "token-2"
+    clock.now += 440
+    assert token(vended) == "token-2"
+    clock.now += 20
+    assert token(vended) == "token-3"
+
+
+def test_those_that_a_storage_refuses_are_replaced(clock: Catalog) -> None:
+    vended = start(clock, 3600, None, 3600)
+    vended.ask_again()
+    # The catalog does not answer, and they may be good still.
+    assert token(vended) == "token-1"
+    clock.now += 6
+    assert token(vended) == token(vended) == "token-3"
 
 
 def test_they_travel_with_their_end(clock: Catalog) -> None:

@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any
 
 from fsspec import AbstractFileSystem
@@ -55,6 +56,10 @@ _ENDS = ("s3.session-token-expires-at-ms", "gcs.oauth2.token-expires-at", "adls.
 _UNKNOWN_SECONDS = 600.0
 _MARGIN_SECONDS = 300.0
 _AGAIN_SECONDS = 5.0
+# The last time that Python's dates know, in seconds since the epoch.
+_LAST_TIME = 253_402_300_799.0
+# What S3 says of keys that have ended; of a HEAD it says the status alone.
+_ENDED = ("ExpiredToken", "400")
 
 _log = logging.getLogger(__name__)
 
@@ -155,10 +160,10 @@ class Vended:
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state, _lock=threading.Lock())
 
-    def _take(self, properties: Mapping[str, Any]) -> None:
+    def _take(self, properties: Mapping[str, Any], ends: float | None = None) -> None:
         now = time.time()
         self._properties = dict(properties)
-        self._ends = _end_of(properties, now)
+        self._ends = _end_of(properties, now) if ends is None else ends
         lives = self._ends - now
         self._due = self._ends - min(_MARGIN_SECONDS, lives / 4)
 
@@ -183,9 +188,16 @@ class Vended:
                 self._renew()
             return self._properties
 
+    def ask_again(self) -> None:
+        """Ask for others at the next request: a storage has refused those that are held."""
+        self._due = 0.0
+
     def _renew(self) -> None:
         try:
             self._take(self._asking())
+            if self.is_due:
+                # By this clock new ones have ended: it differs from the catalog's.
+                self._take(self._properties, time.time() + _UNKNOWN_SECONDS)
         except OSError as error:
             if time.time() >= self._ends:
                 raise
@@ -199,9 +211,10 @@ def _end_of(properties: Mapping[str, Any], now: float) -> float:
     for name, value in properties.items():
         if name.startswith(_ENDS):
             try:
-                return float(value) / 1000
+                end = float(value) / 1000
             except (TypeError, ValueError):
                 break
+            return end if 0 <= end <= _LAST_TIME else now + _UNKNOWN_SECONDS
     # Entra's tokens tell it themselves; no property does.
     own = token_end(str(properties.get(ADLS_TOKEN, "")))
     return now + _UNKNOWN_SECONDS if own is None else own
@@ -257,9 +270,22 @@ def _s3(properties: Properties, vended: Vended, scheme: str, hostname: str | Non
     bare = {name: value for name, value in properties.items() if name not in (*_KEYS, *_CLIENT_KEYS, S3_SIGNER)}
     session: Any = AioSession()
     session._credentials = _s3_credentials(vended)
+    session.register("needs-retry.s3", partial(_again, vended))
     plain: Any = SCHEME_TO_FS[scheme](bare)
     made: AbstractFileSystem = type(plain)(**{**plain.storage_options, "session": session, **_NOT_KEPT})
     return made
+
+
+def _again(vended: Vended, response: Any, attempts: int, **_: Any) -> float | None:
+    """Return the seconds after which a request is sent again, once, whose keys had ended when it arrived.
+
+    They may end on its way, or earlier than the catalog has said; each attempt is signed anew.
+    """
+    code = response[1].get("Error", {}).get("Code") if response is not None else None
+    if code not in _ENDED or attempts > 1:
+        return None
+    vended.ask_again()
+    return 0.0
 
 
 # Whoever holds credentials of a time of its own shares its file system with nobody.
