@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 
@@ -59,12 +60,15 @@ class Stub:
     headers: dict[str, str] = field(default_factory=dict)
     cut: bool = False
     times: int = 0
+    asked: list[tuple[str, str | None]] = field(default_factory=list)  # with the header X-Team
 
     def __post_init__(self) -> None:
         self.metadata = json.loads(self.table)
 
     def answer(self, handler: BaseHTTPRequestHandler) -> None:
-        path = handler.path.partition("?")[0]
+        # Of a request to a proxy it is the whole address.
+        path = urlsplit(handler.path).path
+        self.asked.append((handler.path.partition("?")[0], handler.headers["X-Team"]))
         handler.rfile.read(int(handler.headers.get("Content-Length", 0)))
         if (handler.command, path) == self.faulty:
             self.times += 1
@@ -457,3 +461,15 @@ def test_a_proxy_that_asks_to_sign_in(stub: Stub, call: Call, status: int, tmp_p
     error = meet(stub, call, tmp_path, status, b"<html>sign in</html>")
     assert isinstance(error, CatalogAuthError)
     assert "HTTPS_PROXY" in str(error.hint)
+
+
+def test_requests_go_by_the_proxy_with_the_users_headers(
+    stub: Stub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The proxy alone knows the catalog's host."""
+    monkeypatch.setenv("HTTP_PROXY", stub.uri)
+    uri = "http://catalog.invalid:8181"
+    catalog = RestCatalog(uri, credential="id:secret", properties={"header.X-Team": "lake"})
+    table = TableRef("db", "events", IcebergStorage.Local(tmp_path / "lake"), catalog)
+    assert table.load().metadata.location == stub.metadata["location"]
+    assert dict(stub.asked) == {f"{uri}{path}": "lake" for path in ("/v1/oauth/tokens", "/v1/config", TABLE)}
