@@ -65,7 +65,7 @@ def test_a_quote_that_is_never_closed_is_found(
     )
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(csv_format, "_BLOCK", block)
-        patch.setattr(csv_format, "_TAIL", 8)
+        patch.setattr("volley.formats.csv_quotes._TAIL", 8)
         problem = failure(opened)
     if problem is None:
         assert not is_open(text, escape)

@@ -81,7 +81,8 @@ def test_blocks_are_the_rows_that_are_read_one_by_one(
     text = "x,y\n" + "".join(f"{number},{name}\n" for number, name in enumerate(names))
     (tmp_path / "a.csv").write_bytes(text[: pick.choice([-1, None])].encode(errors="surrogateescape"))
     options: dict[str, Any] = {"header": False, **pick.choice([{}, {"escape": "\\"}, {"quote": None}])}
-    monkeypatch.setattr("volley.formats.csv_blocks._plain", lambda *_: None)
+    for way in ("_whole_lines", "_plain"):
+        monkeypatch.setattr(f"volley.formats.csv_blocks.{way}", lambda *_: None)
     expected = read(tmp_path, **options)
     monkeypatch.undo()
     for size in (20, 200, 1 << 20):

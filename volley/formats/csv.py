@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import codecs
 import csv
 import re
 from collections import Counter
@@ -16,6 +15,7 @@ import pyarrow.compute as pc
 import pyarrow.csv as pcsv
 
 from volley.errors import ConfigError, SourceError
+from volley.formats.csv_quotes import Quotes
 from volley.formats.csv_values import BadValue, Hexadecimals, decoded, is_hexadecimal, requested, texts_of
 from volley.formats.input_file import InputFile, case_of
 from volley.formats.lines import OPEN_QUOTE, part_of_rows, records
@@ -25,8 +25,6 @@ __all__ = ["batches", "check", "header", "infer", "reason", "rules"]
 
 _BLOCK = 2 << 20
 _LONGEST_NAME = 128 << 10
-# Most files have a quote in the last bytes of a block, which are faster to look at than all.
-_TAIL = 4096
 HINT = (
     'mend the file, declare a schema that fits it, name the texts that mean null: options={"null_values": ["NA"]}, or '
     "give the sink a dead_letter for such rows"
@@ -99,7 +97,7 @@ def batches(file: InputFile, schema: pa.Schema, options: CsvOptions) -> Iterator
     """
     texts = _Texts(file, schema, options)
     with file.open() as stream:
-        quotes = _Quotes(stream, options)
+        quotes = Quotes(stream, options)
         numbers = Hexadecimals(quotes, schema, options)
         with _reader(numbers, schema, options) as reader:
             last: pa.RecordBatch | None = None
@@ -129,75 +127,6 @@ class _Texts:
 def _read_texts(file: InputFile, schema: pa.Schema, options: CsvOptions) -> Iterator[pa.RecordBatch]:
     with file.open() as stream, _reader(stream, texts_of(schema), options) as reader:
         yield from reader
-
-
-class _Quotes:
-    """A byte stream that looks for a quote that is never closed.
-
-    Behind the quote that opens such a value, quotes come in pairs only. It is thus the last one without a partner, and
-    stands at the beginning of a value.
-    """
-
-    def __init__(self, stream: Any, options: CsvOptions) -> None:
-        self._stream = stream
-        self._quote = (options.quote or "").encode()
-        self._escape = (options.escape or "").encode()
-        self._escaped = re.compile(re.escape(self._escape) + b".", re.S)
-        self._beginnings = b"\r\n" + options.delimiter.encode()
-        self._rest = b""
-        # The last byte that is no quote, the number of quotes behind it, and the byte before the last quote without a
-        # partner.
-        self._last = b"\n"
-        self._behind = 0
-        self._before = b""
-        self.closed = False
-
-    def read(self, size: int = -1) -> bytes:
-        data: bytes = self._stream.read(size)
-        if self._quote:
-            self._look_at(self._without_escaped(data.removeprefix(codecs.BOM_UTF8)))
-        return data
-
-    @property
-    def may_be_open(self) -> bool:
-        """True if the last quote without a partner stands where a value can begin."""
-        before = self._last if self._behind % 2 else self._before
-        return before != b"" and before in self._beginnings
-
-    def _look_at(self, data: bytes) -> None:
-        text = data.lstrip(self._quote)
-        self._behind += len(data) - len(text)
-        if not text:
-            return
-        if self._behind % 2:
-            self._before = self._last
-        data, text = text, text.rstrip(self._quote)
-        self._last, self._behind = text[-1:], len(data) - len(text)
-        if self._quote in text:
-            self._before = (
-                self._before_last(text[-_TAIL:].lstrip(self._quote)) or self._before_last(text) or self._before
-            )
-
-    def _before_last(self, text: bytes) -> bytes:
-        """Return the byte before the last quote without a partner; empty if there is none."""
-        pair = self._quote * 2
-        # To count is faster, and enough for a block whose only quotes are those of empty values.
-        if text.count(self._quote) == 2 * text.count(pair):
-            return b""
-        single = text.replace(pair, b"")
-        at = single.rfind(self._quote)
-        return single[at - 1 : at] if at > 0 else b""
-
-    def _without_escaped(self, data: bytes) -> bytes:
-        if not self._escape or self._escape not in self._rest + data:
-            return data
-        data = self._escaped.sub(b"", self._rest + data)
-        # An escape at the end of a piece is that of the next piece's first character.
-        self._rest = self._escape if data.endswith(self._escape) else b""
-        return data
-
-    def readable(self) -> bool:
-        return True
 
 
 class _Ended:

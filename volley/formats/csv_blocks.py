@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from codecs import BOM_UTF8
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import cached_property, partial
+from io import BytesIO
 from itertools import islice
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
+from volley.formats.csv_quotes import Quotes
 from volley.formats.input_file import InputFile
 from volley.formats.lines import (
     OPEN_QUOTE,
@@ -17,6 +20,7 @@ from volley.formats.lines import (
     count_of_lines,
     end_of_lines,
     is_too_long,
+    newlines_in,
     records_behind,
     records_in,
 )
@@ -30,68 +34,135 @@ _SIZE, _ROWS = 2 << 20, 10_000
 _NEWLINE, _RETURN = ord("\n"), ord("\r")
 
 
+class _Places(NamedTuple):
+    """The bytes of rows, where each starts in them and ends, and the line that it starts at."""
+
+    data: bytes
+    starts: Positions
+    ends: Positions
+    lines: Positions
+
+
 class Block:
     """Rows of a file.
 
     Args:
-        data: Their bytes.
-        starts: Where each row starts in them.
-        ends: Where each row ends.
-        lines: The line that each row starts at.
+        find: Returns where they are; called once, if that is asked.
         faults: What is wrong with rows that are surely bad.
     """
 
-    def __init__(
-        self, data: bytes, starts: Positions, ends: Positions, lines: Positions, faults: Mapping[int, str]
-    ) -> None:
-        self._data, self._starts, self._ends, self._lines = data, starts, ends, lines
+    def __init__(self, find: Callable[[], _Places], faults: Mapping[int, str]) -> None:
+        self._find = find
         self.faults = faults
 
     @classmethod
     def of(cls, rows: Sequence[RawRow]) -> Block:
         """Return rows that are read one by one."""
-        texts = [row.text.encode(errors="surrogateescape") for row in rows]
-        sizes = np.array([len(text) for text in texts], np.int64)
-        ends = sizes.cumsum()
-        lines = np.array([row.line for row in rows], np.int64)
         faults = {number: row.fault for number, row in enumerate(rows) if row.fault}
-        return cls(b"".join(texts), ends - sizes, ends, lines, faults)
+        return cls(partial(_places_of, rows), faults)
 
     def __len__(self) -> int:
-        return len(self._starts)
+        return len(self._places.starts)
+
+    @cached_property
+    def _places(self) -> _Places:
+        return self._find()
+
+    @property
+    def data(self) -> bytes:
+        """All rows, each with an end."""
+        return self.joined(range(len(self)))
+
+    def has(self, count: int) -> bool:
+        """Return True if these are so many rows, as Arrow reads `data`."""
+        return len(self) == count
 
     def line(self, number: int) -> int:
         """Return the line that a row starts at."""
-        return int(self._lines[number])
+        return int(self._places.lines[number])
 
     def text(self, number: int) -> bytes:
         """Return a row without its end."""
-        return self._data[self._starts[number] : self._ends[number]].rstrip(b"\r\n")
+        data, starts, ends, _ = self._places
+        return data[starts[number] : ends[number]].rstrip(b"\r\n")
 
     def joined(self, numbers: Sequence[int] | Positions) -> bytes:
         """Return some rows, each with an end: without one, Arrow may read an empty last value as a text."""
         if not len(numbers):
             return b""
-        starts, ends = self._starts, self._ends
+        data, starts, ends, _ = self._places
         if len(numbers) < len(self):
             chosen = np.asarray(numbers)
             starts, ends = starts[chosen], ends[chosen]
         seams = np.flatnonzero(starts[1:] != ends[:-1])
         firsts, lasts = starts[[0, *(seams + 1)]].tolist(), ends[[*seams, -1]].tolist()
-        data = b"".join(self._data[first:last] for first, last in zip(firsts, lasts, strict=True))
-        return data if data.endswith((b"\r", b"\n")) else data + b"\n"
+        return _ended(b"".join(data[first:last] for first, last in zip(firsts, lasts, strict=True)))
 
     def behind(self, count: int) -> Block:
         """Return the rows behind the first ones."""
+        data, *columns = self._places
         faults = {number - count: fault for number, fault in self.faults.items() if number >= count}
-        return Block(self._data, self._starts[count:], self._ends[count:], self._lines[count:], faults)
+        return Block(lambda: _Places(data, *(column[count:] for column in columns)), faults)
+
+
+class _Lines(Block):
+    """Whole lines, of which the last one ends a row: where rows end is found if it is asked.
+
+    Args:
+        line: The number of the first one.
+        count: How many have an end.
+    """
+
+    def __init__(self, data: bytes, line: int, count: int, options: CsvOptions) -> None:
+        super().__init__(lambda: _split(data, line, options), {})
+        self._data, self._line, self._count = data, line, count + (not data.endswith(b"\n"))
+
+    @property
+    def data(self) -> bytes:
+        """The lines."""
+        return _ended(self._data)
+
+    def has(self, count: int) -> bool:
+        """Return True if these are so many rows: if they are as many as the lines, each line is one."""
+        if count == self._count:
+            self._find = self._by_lines
+            return True
+        return len(self) == count
+
+    def _by_lines(self) -> _Places:
+        ends = _line_ends(self._data)
+        return _Places(self._data, np.append(0, ends[:-1]), ends, np.arange(self._line, self._line + len(ends)))
+
+
+def _places_of(rows: Iterable[RawRow]) -> _Places:
+    pairs = [(row.text.encode(errors="surrogateescape"), row.line) for row in rows]
+    ends = np.array([len(text) for text, _ in pairs], np.int64).cumsum()
+    lines = np.array([line for _, line in pairs], np.int64)
+    return _Places(b"".join(text for text, _ in pairs), np.append(0, ends[:-1])[: len(ends)], ends, lines)
+
+
+def _split(data: bytes, line: int, options: CsvOptions) -> _Places:
+    plain = _plain(data, line, True, options)
+    return plain[0]._places if plain and plain[1] == len(data) else _places_of(records_in(data, line, options))
+
+
+def _ended(data: bytes) -> bytes:
+    return data if data.endswith((b"\r", b"\n")) else data + b"\n"
+
+
+def _line_ends(data: bytes) -> Positions:
+    ends = np.flatnonzero(np.frombuffer(data, np.uint8) == _NEWLINE) + 1
+    return np.append(ends, len(data)) if data and not data.endswith(b"\n") else ends
 
 
 def blocks(file: InputFile, options: CsvOptions, skip: int) -> Iterator[Block]:
     """Yield the rows behind the first ones."""
     for block in _all(file, options):
+        if not skip:
+            yield block
+            continue
         if len(block) > skip:
-            yield block.behind(skip) if skip else block
+            yield block.behind(skip)
         skip = max(0, skip - len(block))
 
 
@@ -101,9 +172,12 @@ def _all(file: InputFile, options: CsvOptions) -> Iterator[Block]:
         first, ended = _read(stream, _SIZE)
         data, behind = _with_lines(b"", first.removeprefix(BOM_UTF8), ended)
         while data or behind or not ended:
-            block, taken, lines = _plain(data, line, ended, options) or _one_by_one(data, line, ended, options)
-            if len(block):
-                yield block
+            block, taken, lines = (
+                _whole_lines(data, line, ended, options)
+                or _plain(data, line, ended, options)
+                or _one_by_one(data, line, ended, options)
+            )
+            yield block
             line, data, behind = line + lines, data[taken:] + behind, b""
             if not taken and is_too_long(len(data)):
                 break
@@ -133,6 +207,29 @@ def _with_lines(data: bytes, more: bytes, ended: bool) -> tuple[bytes, bytes]:
     return b"".join((data, memoryview(more)[:whole])), more[whole:]
 
 
+def _whole_lines(data: bytes, line: int, is_last: bool, options: CsvOptions) -> tuple[Block, int, int] | None:
+    """Return the lines of a text, their bytes and number; None if a row may go on behind them.
+
+    Args:
+        line: The line that the text starts at.
+        is_last: True if the file ends behind the text.
+    """
+    if not is_last:
+        data = data[: data.rfind(b"\n") + 1]
+    if not data or is_too_long(len(data)) or _has_escape(data, options) or _has_lone_return(data):
+        return None
+    quotes = Quotes(BytesIO(data), options)
+    quotes.read()
+    if quotes.may_be_open:
+        return None
+    lines = newlines_in(data)
+    return _Lines(data, line, lines, options), len(data), lines
+
+
+def _has_escape(data: bytes, options: CsvOptions) -> bool:
+    return bool(options.escape) and str(options.escape).encode() in data
+
+
 def _plain(data: bytes, line: int, is_last: bool, options: CsvOptions) -> tuple[Block, int, int] | None:
     """Return the whole rows at the beginning of a text, their bytes and lines; None if it is in doubt where rows end.
 
@@ -144,11 +241,9 @@ def _plain(data: bytes, line: int, is_last: bool, options: CsvOptions) -> tuple[
         data = data[: data.rfind(b"\n") + 1]
     codes = np.frombuffer(data, np.uint8)
     quotes = _quotes(data, codes, options)
-    if quotes is None or (options.escape and options.escape.encode() in data) or _has_lone_return(data, codes):
+    if quotes is None or _has_escape(data, options) or _has_lone_return(data):
         return None
-    line_ends = np.flatnonzero(codes == _NEWLINE) + 1
-    if is_last and not data.endswith(b"\n"):
-        line_ends = np.append(line_ends, len(data))
+    line_ends = _line_ends(data)
     last = np.flatnonzero(np.searchsorted(quotes, line_ends) % 2 == 0) if len(quotes) else np.arange(len(line_ends))
     if not len(last):
         return None
@@ -160,12 +255,14 @@ def _plain(data: bytes, line: int, is_last: bool, options: CsvOptions) -> tuple[
     if sizes.min() <= len(b"\r\n"):
         is_row = ~_are_blank(codes, starts, ends)
         starts, ends, lines = starts[is_row], ends[is_row], lines[is_row]
-    return Block(data, starts, ends, lines, {}), taken, int(last[-1]) + 1
+    places = _Places(data, starts, ends, lines)
+    return Block(lambda: places, {}), taken, int(last[-1]) + 1
 
 
-def _has_lone_return(data: bytes, codes: npt.NDArray[np.uint8]) -> bool:
+def _has_lone_return(data: bytes) -> bool:
     if b"\r" not in data:
         return False
+    codes = np.frombuffer(data, np.uint8)
     returns = np.flatnonzero(codes == _RETURN)
     return data.endswith(b"\r") or bool((codes[returns + 1] != _NEWLINE).any())
 

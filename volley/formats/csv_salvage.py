@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 
@@ -16,7 +17,7 @@ from volley.columns.letters import column_in, payload_of
 from volley.columns.readable import json_of
 from volley.contracts.rows import BadRow, PositionedBatch
 from volley.formats.csv import HINT, batches, check, header, infer, reason, rules
-from volley.formats.csv_blocks import Block, Positions, blocks
+from volley.formats.csv_blocks import Block, blocks
 from volley.formats.csv_columns import CsvColumns, marked, unescaped
 from volley.formats.csv_values import BadValue, decoded, has_hexadecimal, texts_of
 from volley.formats.files import FormatReader
@@ -105,9 +106,21 @@ def _salvaged(
             bad_columns.add(column)
             return BadRow(payload, fault, file.position(block.line(number)), format, column)
 
-        items = _sorted(block, names, schema, options, bad_columns)
+        items = None if bad_columns else _whole(block, names, schema, options)
+        items = items or _sorted(block, names, schema, options, bad_columns)
         bad_columns.clear()
         yield from items.items(position, bad_row)
+
+
+def _whole(block: Block, names: list[str], schema: pa.Schema, options: CsvOptions) -> Sorted | None:
+    """Return the rows of a block; None if one may be bad."""
+    if block.faults:
+        return None
+    with suppress(*_ERRORS):
+        rows = _parsed(block.data, names, schema, options)
+        if block.has(rows.num_rows):
+            return Sorted([rows], range(rows.num_rows), {})
+    return None
 
 
 def _sorted(
@@ -125,7 +138,10 @@ def _sorted(
             return Sorted([rows], numbers, dict(sorted(faults.items())))
 
     def convert(start: int, end: int) -> Sorted:
-        return Sorted([_parsed(block, good[start:end], names, schema, options)], numbers[start:end], {})
+        rows = _parsed(block.joined(good[start:end]), names, schema, options)
+        if rows.num_rows != end - start:
+            raise BadValue(0, f"{rows.num_rows} rows where one should be")
+        return Sorted([rows], numbers[start:end], {})
 
     return sort_good(faults, numbers, convert, lambda _, error: _reason(error, names), _ERRORS)
 
@@ -145,9 +161,12 @@ def _looked_at(
     faults = dict(block.faults)
     numbers, data, has_marks = _marked_rows(block)
     hexadecimal, widths = has_hexadecimal(data, schema, options), dict[int, str]()
-    rows = _read(data, len(numbers), names, _with_texts(schema, texts, hexadecimal), options, widths)
-    if rows is None:
+    rows = _read(data, names, _with_texts(schema, texts, hexadecimal), options, widths)
+    count = rows.num_rows + len(widths) if rows is not None else 0
+    if rows is None or not (block.has(count) if numbers is None else len(numbers) == count):
         return faults, None
+    if numbers is None:
+        numbers = range(count)
     faults |= {numbers[row]: fault for row, fault in widths.items()}
     if widths:
         numbers = [number for row, number in enumerate(numbers) if row not in widths]
@@ -168,22 +187,21 @@ def _with_texts(schema: pa.Schema, texts: Collection[str | None], hexadecimal: b
     return pa.schema([(field.name, as_read(field)) for field in schema])
 
 
-def _marked_rows(block: Block) -> tuple[Sequence[int], bytes, bool]:
-    """Return the rows that can be marked, their text, and False if no byte had to be."""
-    numbers: Sequence[int] = range(len(block))
-    if block.faults:
-        numbers = [number for number in numbers if number not in block.faults]
-    data = block.joined(numbers)
+def _marked_rows(block: Block) -> tuple[Sequence[int] | None, bytes, bool]:
+    """Return the rows that can be marked, None if all can; their text; and False if no byte had to be."""
+    numbers = [number for number in range(len(block)) if number not in block.faults] if block.faults else None
+    data = block.data if numbers is None else block.joined(numbers)
     if (text := marked(data)) is not None:
         return numbers, text, text is not data
-    texts = {number: text for number in numbers if (text := marked(block.joined([number]))) is not None}
+    each = range(len(block)) if numbers is None else numbers
+    texts = {number: text for number in each if (text := marked(block.joined([number]))) is not None}
     return [*texts], b"".join(texts.values()), True
 
 
 def _read(
-    data: bytes, count: int, names: list[str], schema: pa.Schema, options: CsvOptions, widths: dict[int, str]
+    data: bytes, names: list[str], schema: pa.Schema, options: CsvOptions, widths: dict[int, str]
 ) -> pa.RecordBatch | None:
-    """Return rows, and collect those with the wrong number of fields; None if a value is bad, or rows are not apart."""
+    """Return rows, and collect those with the wrong number of fields; None if a value is bad."""
     settings = rules(schema, options)
     collect_widths(settings["parse_options"], widths)
     # Marked rows are UTF-8.
@@ -194,21 +212,20 @@ def _read(
     except pa.ArrowInvalid:
         return None
     floats = (column for column in rows.columns if pa.types.is_floating(column.type))
-    is_sure = rows.num_rows + len(widths) == count and not any(pc.any(pc.is_inf(column)).as_py() for column in floats)
-    return rows if is_sure else None
+    return None if any(pc.any(pc.is_inf(column)).as_py() for column in floats) else rows
 
 
-def _parsed(
-    block: Block, numbers: Sequence[int] | Positions, names: list[str], schema: pa.Schema, options: CsvOptions
-) -> pa.RecordBatch:
-    data = block.joined(numbers)
+def _parsed(data: bytes, names: list[str], schema: pa.Schema, options: CsvOptions) -> pa.RecordBatch:
+    """Return rows.
+
+    Raises:
+        BadValue: If a value doesn't fit its column's type.
+        pyarrow.ArrowInvalid: If a row can't be parsed.
+    """
     read_options = pcsv.ReadOptions(use_threads=False, block_size=len(data) + 1, column_names=names)
 
     def parse(columns: pa.Schema) -> pa.RecordBatch:
-        table = pcsv.read_csv(pa.py_buffer(data), read_options=read_options, **rules(columns, options))
-        if table.num_rows != len(numbers):
-            raise BadValue(0, f"{table.num_rows} rows where one should be")
-        return table.combine_chunks().to_batches()[0]
+        return one_batch(pcsv.read_csv(pa.py_buffer(data), read_options=read_options, **rules(columns, options)))
 
     return decoded(
         parse(schema), schema, options, lambda: parse(texts_of(schema)), has_hexadecimal(data, schema, options)

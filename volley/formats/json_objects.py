@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
 from math import isfinite
 from typing import Any, TypeAlias
@@ -116,7 +116,12 @@ def with_names(text: str) -> str:
         >>> with_names('{"a": Inf, "b": -Inf, "c": -NaN, "d": "Inf"}')
         '{"a": Infinity, "b": -Infinity, "c": NaN, "d": "Inf"}'
     """
-    return _STRINGS_AND_CONSTANTS.sub(_by_its_name, text) if "Inf" in text or "-NaN" in text else text
+    return _with_constants(text, _by_its_name)
+
+
+def _with_constants(text: str, change: Callable[[re.Match[str]], str]) -> str:
+    """Return a text with its constants changed; most have none but those that Python's decoder knows."""
+    return _STRINGS_AND_CONSTANTS.sub(change, text) if "Inf" in text or "-NaN" in text else text
 
 
 def _after_space(text: str, at: int) -> int:
@@ -131,7 +136,7 @@ def spans_of_objects(text: str) -> tuple[list[tuple[int, int]], bool]:
         Their places, without one that is damaged or that something else than an object stands behind; and whether the
         text ends within an object.
     """
-    characters = _STRINGS_AND_CONSTANTS.sub(_of_its_length, text)
+    characters = _with_constants(text, _of_its_length)
     spans, at = list[tuple[int, int]](), _after_space(characters, 1 if text.startswith("\ufeff") else 0)
     while characters[at : at + 1] == "{":
         try:
