@@ -158,7 +158,7 @@ if TYPE_CHECKING:
     from volley.plan.over import OverFunction, dense_rank, lag, lead, rank, row_number, rows_between
     from volley.plan.series import SeriesFunction, ewm_mean, increase, previous, rate, rolling, session_start
     from volley.plan.sql import sql
-    from volley.plan.windows import session, sliding, tumbling
+    from volley.plan.windows import calendar, cumulative, session, sliding, tumbling
     from volley.stream.keyed import KeyedStream, OrderedStream, RetainedStream, SeriesStream, WindowedStream
     from volley.stream.pipeline import Pipeline
     from volley.stream.stream import DataStream
@@ -326,12 +326,14 @@ __all__ = [
     "approx_distinct",
     "array",
     "avg",
+    "calendar",
     "changes_between",
     "coalesce",
     "col",
     "concat_str",
     "count",
     "count_distinct",
+    "cumulative",
     "dense_rank",
     "ewm_mean",
     "first",
@@ -424,7 +426,7 @@ _MODULES = {
         *("SeriesFunction", "ewm_mean", "increase", "previous", "rate", "rolling", "session_start"),
     ],
     "plan.sql": ["sql"],
-    "plan.windows": ["session", "sliding", "tumbling"],
+    "plan.windows": ["calendar", "cumulative", "session", "sliding", "tumbling"],
     "engine.restart": ["Restart"],
     "contracts.sink": ["Committer", "Sink", "SinkContext", "TaskWriter", "Writer"],
     "contracts.source": ["Offset", "Reader", "Source", "SourceContext", "SparkSource", "Split"],

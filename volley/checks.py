@@ -7,6 +7,7 @@ import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any, TypeVar
+from zoneinfo import ZoneInfo
 
 from volley.errors import ConfigError, brief, near
 
@@ -78,6 +79,15 @@ def text(name: str, value: Any) -> str:
     if not isinstance(value, str) or not value:
         raise _invalid(name, value, "a text that is not empty")
     return value
+
+
+def zone(name: str, value: Any) -> str:
+    """Return the name of a time zone."""
+    try:
+        ZoneInfo(text(name, value))
+    except Exception as error:
+        raise _invalid(name, value, 'a time zone such as "Europe/Berlin", or "UTC"') from error
+    return str(value)
 
 
 def secret(name: str, value: Any) -> str:

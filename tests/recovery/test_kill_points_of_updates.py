@@ -25,6 +25,10 @@ TABLES = {
     "sizes": f"from {SIZES}",
     "minutes": f"""select time_bucket(interval '1 minute', window_start) as window_start, "user",
         sum(n)::bigint as n, max(n) as most from {WINDOWS} group by all""",
+    "growing": """select time_bucket(interval '1 minute', "at") as window_start, window_start + b.size as window_end,
+        "user", count(*) as n
+        from events, (values (interval '20 seconds'), (interval '40 seconds'), (interval '60 seconds')) b(size)
+        where "at" < time_bucket(interval '1 minute', "at") + b.size group by all having count(*) < 9""",
     "pairs": """select a."user", count(*) as pairs, max(b."at") as latest from events a join events b
         on a."user" = b."user" and a.count = 8 and b.count = 8 group by a."user" """,
     "best": f"""select * from (select window_start, "user", n, total, row_number() over (

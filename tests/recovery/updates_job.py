@@ -13,6 +13,7 @@ from volley import (
     Upsert,
     col,
     count,
+    cumulative,
     max_,
     now,
     row_number,
@@ -37,6 +38,8 @@ def main(folder: Path, master: str = "local[2]") -> Job:
     tens = events.key_by("user").window(tumbling("10s"), on="at", lateness=LATENESS, emit="updates")
     windows = tens.aggregate(n=count(), total=sum_("count"))
     sizes = windows.filter(col("n") > 3).key_by("n").aggregate(windows=count(), most=max_("total"))
+    thirds = events.key_by("user").window(cumulative("1m", "20s"), on="at", lateness=LATENESS, emit="updates")
+    growing = thirds.aggregate(n=count()).filter(col("n") < 9)
     minutes = windows.key_by("user").window(tumbling("1m"), on="window_start").aggregate(n=sum_("n"), most=max_("n"))
     kinds = sizes.key_by("windows").aggregate(sizes=count(), most=max_("n"))
     eights = events.filter(col("count") == 8)
@@ -54,6 +57,7 @@ def main(folder: Path, master: str = "local[2]") -> Job:
         users.to_sink(upsert("users", "user")),
         windows.to_sink(upsert("windows", "window_start", "user")),
         sizes.to_sink(upsert("sizes", "n")),
+        growing.to_sink(upsert("growing", "window_start", "window_end", "user")),
         minutes.to_sink(upsert("minutes", "window_start", "user")),
         kinds.to_sink(upsert("kinds", "windows")),
         best.filter(col("place") <= 2).to_sink(upsert("best", "window_start", "place")),

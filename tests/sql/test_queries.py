@@ -304,6 +304,7 @@ IN_SPARK = [
     "window(at, '10 seconds')",
     "select item, window.end as e, max(id) as m from orders where id <> 4 group by item, window(at, '1 "
     "minute', '30 seconds')",
+    "select window.start as s, count(*) as n from orders group by window(at, '1 minute', '1 minute', '10 seconds')",
     "select session_window.start as s, session_window.end as e, count(*) as n from orders "
     "group by session_window(at, '15 seconds')",
     "select window.start as s, count(*) as n from orders group by window(at + interval '5' seconds, '1 "

@@ -26,8 +26,12 @@ from volley import (
     SnsAuth,
     SqsQueue,
     WebhookSource,
+    calendar,
     col,
+    cumulative,
     load_config,
+    session,
+    sliding,
     sql,
     tumbling,
 )
@@ -47,6 +51,7 @@ from volley.iceberg import (
 from volley.plan.aggregates import avg, count, last, quantile, sum_, top
 from volley.plan.over import dense_rank, lag, lead, rank, row_number, rows_between
 from volley.plan.series import ewm_mean, increase, previous, rate, rolling, session_start
+from volley.plan.windows import Window
 
 TEXT = """
 sources:
@@ -598,6 +603,40 @@ pipelines:
         five=rows_between(avg("value"), before=4, after=None),
     )
     assert config_of(tmp_path, text).pipelines["places"].stream == placed.filter(col("place") <= 3)
+
+
+@pytest.mark.parametrize(
+    ("shape", "window"),
+    [
+        ("tumbling: 1d, offset: 6h", tumbling("1d", offset="6h")),
+        ("sliding: {size: 5m, every: 1m, offset: 30s}", sliding("5m", every="1m", offset="30s")),
+        ("cumulative: {size: 1d, step: 1h}", cumulative("1d", step="1h")),
+        ("calendar: month", calendar("month")),
+        ("calendar: day, zone: Europe/Berlin", calendar("day", "Europe/Berlin")),
+        ("session: 30m", session("30m")),
+    ],
+)
+def test_kinds_of_windows(shape: str, window: Window, tmp_path: Path) -> None:
+    step = f"window: {{keys: value, on: timestamp, {shape}, aggregate: {{n: count}}}}"
+    text = f"{LAKE}\npipelines:\n  p: {{source: ticks, sink: b, steps: [{{{step}}}]}}\n"
+    keyed = Environment().from_source(RateSource()).key_by("value")
+    stream = config_of(tmp_path, text).pipelines["p"].stream
+    assert stream == keyed.window(window, on="timestamp").aggregate(n=count())
+
+
+@pytest.mark.parametrize(
+    ("shape", "message"),
+    [
+        ("tumbling: 1d, zone: UTC", "a tumbling window has zone"),
+        ("calendar: day, offset: 1h", "a calendar window has offset"),
+        ("calendar: fortnight", "'fortnight'"),
+        ("cumulative: {size: 1h, step: 7m}", "don't consist of steps"),
+    ],
+)
+def test_wrong_windows_are_named(shape: str, message: str, tmp_path: Path) -> None:
+    step = f"window: {{keys: value, on: timestamp, {shape}, aggregate: {{n: count}}}}"
+    told = mistakes_of(tmp_path, f"{LAKE}\npipelines:\n  p: {{source: ticks, sink: b, steps: [{{{step}}}]}}\n")
+    assert message in told
 
 
 def test_groups_that_are_kept_for_some_time(tmp_path: Path) -> None:

@@ -25,9 +25,11 @@ from volley import (
     MemorySource,
     approx_distinct,
     avg,
+    calendar,
     col,
     count,
     count_distinct,
+    cumulative,
     first,
     last,
     list_,
@@ -42,7 +44,7 @@ from volley import (
     tumbling,
     variance,
 )
-from volley.plan.windows import Session, Window
+from volley.plan.windows import Calendar, Cumulative, Session, Spans, Window
 
 START = datetime(1969, 12, 31, 23, 58, tzinfo=UTC)
 SCHEMA = pa.schema(
@@ -77,7 +79,10 @@ AGGREGATES: dict[str, tuple[Aggregation, str]] = {
         "list({n: n, k: k} order by i desc, t, n) filter (i is not null)[:2]",
     ),
 }
-SPANS: list[Window] = [tumbling("1 minute"), sliding("90s", every="1m"), sliding("2m", every="30s")]
+SPANS: list[Window] = [
+    *(tumbling("1 minute"), sliding("90s", every="1m"), sliding("2m", every="30s"), tumbling("1 minute", offset="10s")),
+    *(sliding("90s", every="1m", offset="7s"), cumulative("2m", step="30s"), calendar("day"), calendar("year")),
+]
 NUMBERS = st.sampled_from([None, 0.0, -0.0, math.nan, 1.5, -2.0, 1e9])
 
 
@@ -132,13 +137,27 @@ def from_duckdb(rows: Sequence[dict[str, Any]], window: Window, keys: Sequence[s
             select *, min(t) over ({f"{by}, w" if by else "partition by w"}) as s,
                 max(t) over ({f"{by}, w" if by else "partition by w"}) + {gap}e6::bigint as e from numbered"""
     else:
-        size, every = int(window.size.total_seconds()), int(window.every.total_seconds())
+        spans = ", ".join(f"({start}000000, {end}000000)" for start, end in _bounds(window))
         windowed = f"""
-            select e.*, w.s as s, w.s + {size}000000 as e from (select *, epoch_us("at") as t from events) e,
-            (select (generate_series * {every}000000)::bigint as s from generate_series(-20, 20)) w
-            where w.s <= e.t and e.t < w.s + {size}000000"""
+            select e.*, w.s as s, w.e as e from (select *, epoch_us("at") as t from events) e,
+            (values {spans}) as w (s, e) where w.s <= e.t and e.t < w.e"""
     chosen = ", ".join([names, *values])
     return query(f"select {chosen} from ({windowed}) group by {', '.join(groups)}", events=table).to_arrow_table()
+
+
+def _bounds(window: Window) -> list[tuple[int, int]]:
+    """The starts and ends of windows around 1970, in seconds from it."""
+    match window:
+        case Calendar(unit="day"):
+            return [(-86_400, 0), (0, 86_400)]
+        case Calendar():
+            return [(-365 * 86_400, 0), (0, 365 * 86_400)]
+        case Cumulative():
+            size, step = (int(span.total_seconds()) for span in (window.size, window.step))
+            return [(n * size, n * size + end) for n in range(-20, 20) for end in range(step, size + 1, step)]
+    assert isinstance(window, Spans)
+    size, every, offset = (int(span.total_seconds()) for span in (window.size, window.every, window.offset))
+    return [(n * every + offset, n * every + offset + size) for n in range(-20, 20)]
 
 
 def rounded(table: pa.Table) -> list[str]:
@@ -197,7 +216,11 @@ def test_many_rows_of_few_groups(window: Window, column: str, tmp_path: Path) ->
     assert rounded(out) == rounded(from_duckdb(rows, window, ("k",), sql))
 
 
-@pytest.mark.parametrize("window", [tumbling("1 minute"), sliding("2m", every="30s"), session("20s")], ids=repr)
+@pytest.mark.parametrize(
+    "window",
+    [tumbling("1 minute"), sliding("2m", every="30s"), cumulative("2m", step="30s"), calendar("day"), session("20s")],
+    ids=repr,
+)
 @given(rows=events(), places=st.lists(st.integers(0, 40), max_size=4), lateness=st.sampled_from([0, 20]))
 def test_late_rows_are_counted(window: Window, rows: list[dict[str, Any]], places: list[int], lateness: int) -> None:
     """A row is late if its last window is closed at its epoch's start; the others give what a batch query does."""
@@ -216,11 +239,13 @@ def test_late_rows_are_counted(window: Window, rows: list[dict[str, Any]], place
                 watermark = max(times) - timedelta(seconds=lateness)
     assert local.rejected.late == sum(row["at"] is not None for row in rows) - len(on_time)
     # A row may be late for some of its sliding windows only.
-    if isinstance(window, Session) or not window.overlaps:
+    if not (isinstance(window, Cumulative) or (isinstance(window, Spans) and window.overlaps)):
         assert rounded(pa.concat_tables(out)) == expected(on_time, window, ("k",))
 
 
 def _last_end(window: Window, at: datetime) -> datetime:
     if isinstance(window, Session):
         return at + window.gap
-    return START + (at - START) // window.every * window.every + window.size
+    second = (at - datetime(1970, 1, 1, tzinfo=UTC)).total_seconds()
+    last = max(end for start, end in _bounds(window) if start <= second < end)
+    return datetime(1970, 1, 1, tzinfo=UTC) + timedelta(seconds=last)

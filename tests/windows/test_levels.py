@@ -20,8 +20,10 @@ from volley import (
     FileSource,
     MemorySource,
     PlanError,
+    calendar,
     col,
     count,
+    cumulative,
     last,
     max_,
     previous,
@@ -31,7 +33,7 @@ from volley import (
     tumbling,
 )
 
-START = datetime(2026, 1, 1)
+START = datetime(2025, 12, 31, 23, 58)
 DISORDER = 20
 """How much later than a later row a row comes, in seconds."""
 
@@ -97,6 +99,25 @@ def sessions_of_minutes(a: DataStream, b: DataStream) -> DataStream:
     return of_windows(visits, 60, on="window_end")
 
 
+def windows_that_are_put_off(a: DataStream, b: DataStream) -> DataStream:
+    tens = a.key_by("k").window(tumbling(10, offset=3), on="t", lateness=DISORDER).aggregate(n=count())
+    return of_windows(tens, 20, "k", on="window_end")
+
+
+def growing_windows(a: DataStream, b: DataStream) -> DataStream:
+    parts = a.key_by("k").window(cumulative(20, step=5), on="t", lateness=DISORDER).aggregate(n=count())
+    starts = parts.key_by("k").window(tumbling(20), on="window_start").aggregate(windows=count(), n=sum_("n"))
+    ends = parts.key_by("k").window(tumbling(5), on="window_end").aggregate(windows=count(), n=sum_("n"))
+    return starts.union(ends)
+
+
+def days_and_years(a: DataStream, b: DataStream) -> DataStream:
+    days = a.key_by("k").window(calendar("day"), on="t", lateness=DISORDER).aggregate(n=count())
+    years = (days.key_by().window(calendar("year"), on=name) for name in ("window_start", "window_end"))
+    starts, ends = (year.aggregate(windows=count(), n=sum_("n")) for year in years)
+    return starts.union(ends)
+
+
 def pairs_of_minutes(a: DataStream, b: DataStream) -> DataStream:
     pairs = a.join(b, on="k", within=("3s", "5s"), time="t", columns=["v"], suffix="_b", lateness=DISORDER)
     counted = pairs.key_by("k").window(tumbling(30), on="t").aggregate(n=count(), total=sum_(col("v") * col("v_b")))
@@ -141,6 +162,20 @@ CHAINS: dict[Callable[[DataStream, DataStream], DataStream], str] = {
         where (start, n) in (select (start, max(n)) from hops group by start)""",
     sessions_of_minutes: """select time_bucket(interval '60 seconds', over) s, s + interval '60 seconds', count(*),
         sum(n)::bigint from visits group by s""",
+    windows_that_are_put_off: """select time_bucket(interval '20 seconds', e) s, s + interval '20 seconds', k, count(*),
+        sum(n)::bigint from (select time_bucket(interval '10 seconds', t, timestamp '1970-01-01 00:00:03')
+            + interval '10 seconds' as e, k, count(*) n from a group by all) group by s, k""",
+    growing_windows: """
+        with parts as (select time_bucket(interval '20 seconds', t) as s, s + b.size * interval '1 second' as e, k,
+            count(*) n from a, (values (5), (10), (15), (20)) b(size)
+            where t < time_bucket(interval '20 seconds', t) + b.size * interval '1 second' group by all)
+        select s, s + interval '20 seconds', k, count(*), sum(n)::bigint from parts group by s, k
+        union all select e, e + interval '5 seconds', k, count(*), sum(n)::bigint from parts group by e, k""",
+    days_and_years: """
+        with days as (select date_trunc('day', t) as s, s + interval '1 day' as e, k, count(*) n from a group by all),
+        parts as (select 's' as kind, date_trunc('year', s) as y, n from days
+            union all select 'e', date_trunc('year', e), n from days)
+        select y, y + interval '1 year', count(*), sum(n)::bigint from parts group by kind, y""",
     pairs_of_minutes: """select time_bucket(interval '30 seconds', a.t) s, a.k, count(*), sum(a.v * b.v)::bigint
         from a join b on a.k = b.k and b.t between a.t - interval '3 seconds' and a.t + interval '5 seconds'
         group by s, a.k""",

@@ -12,7 +12,7 @@ from volley.errors import ExpressionError, near
 from volley.plan.aggregates import Aggregation
 from volley.plan.expression_nodes import ExprNode, output_name
 from volley.plan.keyed_nodes import CHANGE, WINDOW_COLUMNS, Aggregate
-from volley.plan.windows import Session
+from volley.plan.windows import Calendar, Session, Windowing
 from volley.types.arrow import is_number, type_name
 
 __all__ = ["aggregate_type", "aggregated_schema", "key_fields", "time_type", "value_of"]
@@ -28,7 +28,7 @@ def aggregated_schema(node: Aggregate, schema: pa.Schema) -> pa.Schema:
         ExpressionError: If an expression names an unknown column, or a type does not fit.
     """
     windows = (
-        [pa.field(name, time_type(node.windowing.on, schema)) for name in WINDOW_COLUMNS] if node.windowing else []
+        [pa.field(name, _window_type(node.windowing, schema)) for name in WINDOW_COLUMNS] if node.windowing else []
     )
     aggregates = [pa.field(name, _column_type(aggregation, schema)) for name, aggregation in node.aggregates]
     changes = [pa.field(CHANGE, pa.string())] if node.has_changes else []
@@ -40,6 +40,18 @@ def aggregated_schema(node: Aggregate, schema: pa.Schema) -> pa.Schema:
     keys = [*rows.names[: 1 if are_sessions else len(windows)], *map(output_name, node.keys)]
     change = CHANGE if node.emits_changes else None
     return ChangeColumns(keys, order=change, operation=change).noted(rows)
+
+
+def _window_type(windowing: Windowing, schema: pa.Schema) -> pa.DataType:
+    """Return the type of a window's bounds."""
+    data_type = time_type(windowing.on, schema)
+    if isinstance(windowing.window, Calendar) and windowing.window.zone and data_type.tz is None:
+        raise ExpressionError(
+            f"{windowing.window!r} on {windowing.on!r}, which is timestamp_ntz: a time without a zone",
+            hint="leave the zone out; or say which one the times have: "
+            f'with_column("{windowing.on}", col("{windowing.on}").dt.from_zone("{windowing.window.zone}"))',
+        )
+    return data_type
 
 
 def aggregate_type(aggregation: Aggregation, schema: pa.Schema) -> pa.DataType:

@@ -26,11 +26,12 @@ from volley.columns.groups import are_among, by_key
 from volley.columns.keys.normal import normal
 from volley.columns.operators import Merged, Operator, Times
 from volley.columns.weights import weighted_accumulator, weights_of
-from volley.columns.windows import END, START, Closing, Gaps, Grouping, Windows, groups_of, windows_of
+from volley.columns.window_states import END, START, Closing, Gaps, Grouping, Windows
+from volley.columns.windows import groups_of, windows_of
 from volley.plan.aggregates import Aggregation, count
 from volley.plan.expression_nodes import Column
 from volley.plan.keyed_nodes import CHANGE, WINDOW_COLUMNS, Aggregate
-from volley.plan.windows import Session, microseconds
+from volley.plan.windows import Spans, microseconds
 
 __all__ = ["Aggregator", "key_values"]
 
@@ -53,7 +54,7 @@ class Aggregator(Operator):
     @property
     def _gaps(self) -> Gaps | None:
         windowing = self.node.windowing
-        if windowing is None or windowing.fill_gaps is None or isinstance(windowing.window, Session):
+        if windowing is None or windowing.fill_gaps is None or not isinstance(windowing.window, Spans):
             return None
         return Gaps(microseconds(windowing.window.size), microseconds(windowing.fill_gaps))
 
@@ -151,7 +152,9 @@ class Aggregator(Operator):
             known: The states that were kept of the keys that have rows.
         """
         earlier = self.windows.close(known.slice(0, 0), known, self.grouping, before, watermark, updates=True).windows
-        names = [*self.grouping.keys, *({START}.intersection(earlier.column_names))]
+        # A session that has become longer has another end.
+        bounds = [START] if closing.absorbed is not None else [START, END]
+        names = [*self.grouping.keys, *(name for name in bounds if name in earlier.column_names)]
         changed = closing.windows
         if closing.absorbed is not None:
             changed = pa.concat_tables([table.select(names) for table in (changed, closing.absorbed)])

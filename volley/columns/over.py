@@ -31,7 +31,7 @@ from volley.columns.operators import Merged, Operator, Times
 from volley.columns.ranges import aggregated_ranges
 from volley.columns.roles import ChangeColumns
 from volley.columns.weights import weights_of
-from volley.columns.windows import SEEN, seen_at, seen_since
+from volley.columns.window_states import SEEN, seen_at, seen_since
 from volley.errors import ExpressionError
 from volley.plan.aggregates import Aggregation
 from volley.plan.expression_nodes import Column

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from datetime import timedelta
 from inspect import Parameter, signature
 from typing import Any, Literal, TypeVar
 
@@ -16,7 +17,7 @@ from volley.plan import aggregates, over, series
 from volley.plan.aggregates import Aggregation
 from volley.plan.over import OverFunction
 from volley.plan.series import SeriesFunction
-from volley.plan.windows import Window, session, sliding, tumbling
+from volley.plan.windows import CalendarUnit, Window, calendar, cumulative, session, sliding, tumbling
 from volley.stream.keyed import KeyedStream
 from volley.stream.stream import DataStream
 
@@ -151,6 +152,14 @@ class Sliding(Model):
 
     size: Span = Field(description="The length of a window.")
     every: Span = Field(description="The time from one start to the next.")
+    offset: Span = Field(timedelta(0), description="How much later windows start.")
+
+
+class CumulativeWindows(Model):
+    """Windows that begin together and end one step after the other."""
+
+    size: Span = Field(description="The length of the longest window.")
+    step: Span = Field(description="The time from one end to the next.")
 
 
 class AggregateStep(Model):
@@ -196,7 +205,13 @@ class _Window(AggregateStep):
 
     tumbling: Span | None = Field(None, description="Windows of this length, one after the other.")
     sliding: Sliding | None = Field(None, description="Windows that overlap: {size, every}.")
+    cumulative: CumulativeWindows | None = Field(
+        None, description="Windows that begin together and end one step after the other: {size, step}."
+    )
+    calendar: CalendarUnit | None = Field(None, description="Windows of the calendar.")
     session: Span | None = Field(None, description="Windows that a pause of this length ends.")
+    offset: Span | None = Field(None, description="How much later tumbling windows start.")
+    zone: str | None = Field(None, description="The time zone of the calendar's windows; None = UTC.")
     fill_gaps: Span | None = Field(
         None,
         description="The longest time between two tumbling windows of a key that windows without rows fill; of an "
@@ -207,8 +222,8 @@ class _Window(AggregateStep):
 SeriesStep = model_of(KeyedStream.series, base=_Series)
 OrderStep = model_of(KeyedStream.order_by, frozenset({"order"}), _Order)
 WindowStep = model_of(KeyedStream.window, frozenset({"window", "fill_gaps"}), _Window)
-_SHAPES = ("tumbling", "sliding", "session")
-_OF_STEP = {*AggregateStep.model_fields, *_SHAPES}
+_SHAPES = ("tumbling", "sliding", "cumulative", "calendar", "session")
+_OF_STEP = {*AggregateStep.model_fields, *_SHAPES, "offset", "zone"}
 
 
 def aggregate(stream: DataStream, step: GroupStep, scope: Scope, path: Path) -> DataStream:
@@ -248,12 +263,19 @@ def _window(step: Any) -> Window:
     if len(shapes) != 1:
         raise ConfigError(
             f"a window is {' and '.join(shapes) or 'of no kind'}",
-            hint="one of tumbling, sliding, session",
+            hint=f"one of {', '.join(_SHAPES)}",
         )
+    for name, shape in (("offset", "tumbling"), ("zone", "calendar")):
+        if getattr(step, name) is not None and shapes != [shape]:
+            raise ConfigError(f"a {shapes[0]} window has {name}", hint=f"{name} stands beside {shape}")
     if step.sliding is not None:
-        return sliding(step.sliding.size, step.sliding.every)
+        return sliding(step.sliding.size, step.sliding.every, step.sliding.offset)
     if step.tumbling is not None:
-        return tumbling(step.tumbling)
+        return tumbling(step.tumbling, step.offset or timedelta(0))
+    if step.cumulative is not None:
+        return cumulative(step.cumulative.size, step.cumulative.step)
+    if step.calendar is not None:
+        return calendar(step.calendar, step.zone)
     return session(step.session)
 
 

@@ -25,7 +25,7 @@ from volley.plan.keyed_nodes import (
     Over,
     Series,
 )
-from volley.plan.windows import Session, microseconds
+from volley.plan.windows import Calendar, Cumulative, Session, Spans, microseconds
 
 __all__ = ["EventTime", "event_times", "follows_windows"]
 
@@ -40,6 +40,8 @@ _UNITS = {
     "millisecond": 1_000,
 }
 _FIRST_MONDAY = 4 * _DAY
+# In days, with what changes of clocks and of a zone's date can add.
+_LONGEST = {"day": 2, "week": 8, "month": 32, "quarter": 93, "year": 367}
 _ADDED = ("days", "hours", "minutes", "seconds", "microseconds")
 
 
@@ -270,12 +272,23 @@ def _of_windows(step: Aggregate, is_end: bool) -> tuple[_Change, ...] | None:
     # A window without rows comes out with the next one of its key, long after its end.
     if windowing is None or windowing.fill_gaps:
         return None
-    if isinstance(windowing.window, Session):
-        # It comes out a gap behind its end; when its first row came, no watermark says.
-        return (_Shift(1 - microseconds(windowing.window.gap)),) if is_end else None
-    size, every = map(microseconds, (windowing.window.size, windowing.window.every))
-    # The first window that the watermark has not reached the end of.
-    return _Shift(-size), _Truncation(every), _Shift(every + size if is_end else every)
+    match windowing.window:
+        case Session(gap=gap):
+            # It comes out a gap behind its end; when its first row came, no watermark says.
+            return (_Shift(1 - microseconds(gap)),) if is_end else None
+        case Calendar(unit=unit):
+            return (_Shift(1 if is_end else -_LONGEST[unit] * _DAY),)
+        case Cumulative(size=size, step=shortest):
+            length = shortest if is_end else size
+            return _of_spans(Spans(length, length), is_end)
+        case Spans() as spans:
+            return _of_spans(spans, is_end)
+
+
+def _of_spans(window: Spans, is_end: bool) -> tuple[_Change, ...]:
+    """Return what leads to the first window that the watermark has not reached the end of."""
+    size, every, offset = map(microseconds, (window.size, window.every, window.offset))
+    return _Shift(-size), _Truncation(every, offset), _Shift(every + size if is_end else every)
 
 
 def _of_pairs(step: JoinStreams, column: str) -> tuple[_Change, ...] | None:

@@ -7,16 +7,19 @@ from datetime import timedelta
 from typing import Literal as OneOf
 from typing import get_args
 
-from volley.checks import Duration, count, duration, duration_or_zero, keep, one_of, optional, text
+from volley.checks import Duration, count, duration, duration_or_zero, keep, one_of, optional, text, zone
 from volley.errors import ConfigError, brief
 
 __all__ = [
-    *("Emission", "LateRows", "Retention", "Session", "Spans", "Timing", "Window", "Windowing"),
-    *("microseconds", "session", "sliding", "tumbling"),
+    *("Calendar", "CalendarUnit", "Cumulative", "Emission", "LateRows", "Retention", "Session", "Spans", "Timing"),
+    *("Window", "Windowing", "calendar", "cumulative", "microseconds", "session", "sliding", "tumbling"),
 ]
 
 Emission = OneOf["final", "updates"]
 """When a window's row comes out: once, when the window is closed; or after each change."""
+
+CalendarUnit = OneOf["day", "week", "month", "quarter", "year"]
+"""The length of a window of the calendar."""
 
 LateRows = OneOf["drop", "dead_letter"]
 """What happens to a row that comes after the watermark."""
@@ -24,15 +27,28 @@ LateRows = OneOf["drop", "dead_letter"]
 
 @dataclass(frozen=True)
 class Spans:
-    """Windows of a fixed length, created by `tumbling` and `sliding`; they start at multiples of `every` since 1970.
+    """Windows of a fixed length, created by `tumbling` and `sliding`.
 
     Args:
         size: The length of a window.
         every: The time from one start to the next.
+        offset: How long after the start of 1970 one of them starts, less than `every`.
     """
 
     size: timedelta
     every: timedelta
+    offset: timedelta = timedelta(0)
+
+    def __post_init__(self) -> None:
+        keep(self, size=duration, every=duration, offset=duration_or_zero)
+        if self.every > self.size:
+            raise ConfigError(
+                f"windows of {_text(self.size)} every {_text(self.every)} leave rows out", hint="at most the size"
+            )
+        if self.offset >= self.every:
+            raise ConfigError(
+                f"windows every {_text(self.every)} are put off by {_text(self.offset)}", hint="less than that"
+            )
 
     @property
     def overlaps(self) -> bool:
@@ -40,9 +56,53 @@ class Spans:
         return self.every < self.size
 
     def __repr__(self) -> str:
+        offset = f", offset={_text(self.offset)}" if self.offset else ""
         if not self.overlaps:
-            return f"tumbling({_text(self.size)})"
-        return f"sliding({_text(self.size)}, {_text(self.every)})"
+            return f"tumbling({_text(self.size)}{offset})"
+        return f"sliding({_text(self.size)}, {_text(self.every)}{offset})"
+
+
+@dataclass(frozen=True)
+class Cumulative:
+    """Windows that begin together and end one after the other, created by `cumulative`.
+
+    Args:
+        size: The length of the longest one, and the time from one beginning to the next.
+        step: The time from one end to the next.
+    """
+
+    size: timedelta
+    step: timedelta
+
+    def __post_init__(self) -> None:
+        keep(self, size=duration, step=duration)
+        if self.size % self.step:
+            raise ConfigError(
+                f"windows of {_text(self.size)} don't consist of steps of {_text(self.step)}",
+                hint='the step divides the size: cumulative("1d", step="1h")',
+            )
+
+    def __repr__(self) -> str:
+        return f"cumulative({_text(self.size)}, {_text(self.step)})"
+
+
+@dataclass(frozen=True)
+class Calendar:
+    """Windows of the calendar, created by `calendar`.
+
+    Args:
+        unit: Their length.
+        zone: The zone whose clocks say when a day begins; None = that of the times themselves.
+    """
+
+    unit: CalendarUnit
+    zone: str | None = None
+
+    def __post_init__(self) -> None:
+        keep(self, unit=one_of(get_args(CalendarUnit)), zone=optional(zone))
+
+    def __repr__(self) -> str:
+        return f"calendar({self.unit!r}{f', {self.zone!r}' if self.zone else ''})"
 
 
 @dataclass(frozen=True)
@@ -59,11 +119,11 @@ class Session:
         return f"session({_text(self.gap)})"
 
 
-Window = Spans | Session
+Window = Spans | Cumulative | Calendar | Session
 
 
 @brief
-def tumbling(size: Duration) -> Window:
+def tumbling(size: Duration, offset: Duration = timedelta(0)) -> Window:
     """Return windows of a fixed length, one after the other: each row is in one.
 
     They start at multiples of the length since the start of 1970, in UTC (or in the column's own time, if it has no
@@ -71,41 +131,79 @@ def tumbling(size: Duration) -> Window:
 
     Args:
         size: The length: a timedelta, seconds or a text such as ``"1m"`` or ``"1 hour"``.
+        offset: How much later they start, less than `size`: ``tumbling("1d", offset="6h")``.
 
     Raises:
-        ConfigError: If it is not a duration above 0.
+        ConfigError: If `size` is not a duration above 0, or `offset` none below it.
 
     Example:
         >>> from volley import tumbling
         >>> tumbling("1 minute")
         tumbling('60s')
     """
-    span = duration("size", size)
-    return Spans(span, span)
+    return Spans(size, size, offset)  # type: ignore[arg-type]
 
 
 @brief
-def sliding(size: Duration, every: Duration) -> Window:
+def sliding(size: Duration, every: Duration, offset: Duration = timedelta(0)) -> Window:
     """Return windows of a fixed length that overlap: a row is in about ``size / every`` of them.
 
     Args:
         size: The length: a timedelta, seconds or a text such as ``"5m"``.
         every: The time from one start to the next, at most `size`.
+        offset: How much later they start, less than `every`.
 
     Raises:
-        ConfigError: If one is not a duration above 0, or `every` is longer than `size`.
+        ConfigError: If one is not a duration above 0, `every` is longer than `size`, or `offset` not below `every`.
 
     Example:
         >>> from volley import sliding
         >>> sliding("5m", every="1m")
         sliding('300s', '60s')
     """
-    spans = Spans(duration("size", size), duration("every", every))
-    if spans.every > spans.size:
-        raise ConfigError(
-            f"windows of {_text(spans.size)} every {_text(spans.every)} leave rows out", hint="at most the size"
-        )
-    return spans
+    return Spans(size, every, offset)  # type: ignore[arg-type]
+
+
+@brief
+def cumulative(size: Duration, step: Duration) -> Window:
+    """Return windows that begin together and end one step after the other: what a day has had, by the hour.
+
+    A row is in the windows of its beginning that end behind it. They begin at multiples of the size since the start of
+    1970. Apache Flink has them as `CUMULATE`.
+
+    Args:
+        size: The length of the longest one: a timedelta, seconds or a text such as ``"1d"``.
+        step: The time from one end to the next, which divides the size.
+
+    Raises:
+        ConfigError: If one is not a duration above 0, or `step` does not divide `size`.
+
+    Example:
+        >>> from volley import cumulative
+        >>> cumulative("1d", step="1h")
+        cumulative('86400s', '3600s')
+    """
+    return Cumulative(size, step)  # type: ignore[arg-type]
+
+
+@brief
+def calendar(unit: CalendarUnit, zone: str | None = None) -> Window:
+    """Return windows of the calendar, one after the other: days of 23 to 25 hours where clocks change, and months.
+
+    Args:
+        unit: ``"day"``, ``"week"`` (from Monday on), ``"month"``, ``"quarter"`` or ``"year"``.
+        zone: The zone whose clocks say when a day begins, such as ``"Europe/Berlin"``; the times have a zone then. None
+            = UTC, or the column's own time, if it has no zone.
+
+    Raises:
+        ConfigError: If there is no such unit, or no such zone.
+
+    Example:
+        >>> from volley import calendar
+        >>> calendar("month", "Europe/Berlin")
+        calendar('month', 'Europe/Berlin')
+    """
+    return Calendar(unit, zone)
 
 
 @brief
@@ -168,12 +266,13 @@ class Windowing(Timing):
     fill_gaps: timedelta | None = None
 
     def __post_init__(self) -> None:
-        if not isinstance(self.window, Spans | Session):
+        if not isinstance(self.window, Window):
             raise ConfigError(
                 f"window takes a window, not {type(self.window).__name__}", hint='for example tumbling("1m")'
             )
         keep(self, on=text, emit=one_of(get_args(Emission)), fill_gaps=optional(duration))
-        if self.fill_gaps and (self.emit != "final" or isinstance(self.window, Session) or self.window.overlaps):
+        is_tumbling = isinstance(self.window, Spans) and not self.window.overlaps
+        if self.fill_gaps and (self.emit != "final" or not is_tumbling):
             raise ConfigError(
                 f"{self.window!r} with emit {self.emit!r} can't fill gaps",
                 hint='tumbling windows with emit="final" can: their neighbours never change',

@@ -259,12 +259,12 @@ def _window(node: exp.Anonymous) -> tuple[exp.Expression, Window, bool]:
     """Return the time of a window, the window, and whether it is a session."""
     is_session = node.name.lower() == "session_window"
     time, *spans = node.expressions
-    if not 1 <= len(spans) <= (1 if is_session else 2):
+    if not 1 <= len(spans) <= (1 if is_session else 3):
         raise Mistake(f"{node.name} got {len(node.expressions)} arguments", node, f"{node.name}(at, '10 minutes')")
     sizes = [_span(span) for span in spans]
     if is_session:
         return time, session(sizes[0] + _TICK), True
-    return time, tumbling(sizes[0]) if len(sizes) == 1 else sliding(sizes[0], sizes[1]), False
+    return time, tumbling(sizes[0]) if len(sizes) == 1 else sliding(*sizes), False
 
 
 def _span(node: exp.Expression) -> timedelta:
