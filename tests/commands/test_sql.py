@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
+import pty
+import subprocess
+import sys
 from pathlib import Path
 
 import pyarrow as pa
@@ -138,3 +142,49 @@ def test_a_text_is_divided_into_statements() -> None:
     assert statements_of(" -- nothing\n") == []
     with pytest.raises(ExpressionError, match="a statement without a query"):
         statements_of("insert into t")
+
+
+SESSION = """select count(*) as n
+from shop.sales
+where customer <> 'a;
+b';
+select nope from shop.sales;
+insert into shop.sales select 4 as a, 'Eve' as b, 1 as c from names limit 1; select * from shop.sales where id = 4;
+show tables;
+select max(id) as last from shop.sales
+"""
+
+
+@pytest.mark.usefixtures("spark")
+def test_without_a_file_statements_run_as_they_come_and_a_mistake_ends_none(shop: TableRef) -> None:
+    result = CliRunner().invoke(app, ["sql", "--json"], input=SESSION)
+    rows = [json.loads(line) for line in result.stdout.splitlines() if line.startswith("{")]
+    names = [{"name": name} for name in ("names", "lake", "shop.sales")]
+    assert rows == [{"n": 3}, {"id": 4, "customer": "Eve", "cents": 1}, *names, {"last": 4}], result.stderr
+    assert "no column nope" in result.stderr
+    assert result.exit_code == 1
+    assert CliRunner().invoke(app, ["sql", "--json"], input="select count(*) as n from lake;").exit_code == 0
+
+
+def test_a_terminal_has_a_prompt(shop: TableRef) -> None:
+    """In a real terminal: a statement of two lines, one with a mistake, and the end."""
+    terminal, inside = pty.openpty()
+    command = [sys.executable, "-m", "volley", "sql"]
+    with subprocess.Popen(command, stdin=inside, stdout=inside, stderr=inside) as process:
+        os.close(inside)
+
+        def typed(line: bytes, mark: bytes) -> bytes:
+            """What is shown behind a line, up to a mark."""
+            os.write(terminal, line)
+            shown = b""
+            while mark not in shown:
+                shown += os.read(terminal, 10_000)
+            return shown
+
+        typed(b"", b"volley> ")
+        typed(b"select max(cents)\n", b"-> ")
+        assert b"999" in typed(b"as most from shop.sales;\n", b"volley> ")
+        assert b"no column nope" in typed(b"select nope from lake;\n", b"volley> ")
+        os.write(terminal, b"\x04")
+        assert process.wait(60) == 0
+    os.close(terminal)

@@ -6,6 +6,7 @@ import json
 import textwrap
 import warnings
 from dataclasses import fields, replace
+from datetime import timedelta
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -54,6 +55,7 @@ from volley.iceberg import (
     Upsert,
 )
 from volley.iceberg.documents.settings import sink_model, source_model
+from volley.plan.keyed_nodes import Aggregate
 
 ROOT = Path(__file__).parents[2]
 
@@ -959,3 +961,58 @@ def test_a_catalog_without_its_warehouse(tmp_path: Path) -> None:
     said = mistakes_of(tmp_path, f"sinks: {{lake: {{connector: iceberg, config: {{{settings}}}}}}}\n")
     assert "unity.warehouse is missing" in said
     assert "or warehouse beside the type" in said
+
+
+QUERIES = """
+sources:
+  orders: {connector: files, config: {path: o, format: json, schema: "id long, n int, at timestamp", bounded: false}}
+  names: {connector: files, config: {path: n, format: json, schema: "id long, name string", bounded: true}}
+sinks:
+  out: {connector: console}
+  lake: {connector: iceberg, config: {namespace: db, table: t, local: {path: lake}}}
+pipelines:
+  p:
+    query: QUERY
+    sink: out
+VIEWS
+"""
+
+
+@pytest.fixture
+def in_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder that has the sources' files."""
+    monkeypatch.chdir(tmp_path)
+    for name in ("o", "n"):
+        Path(name).mkdir()
+        Path(name, "one.json").write_text('{"id": 1}')
+    return tmp_path
+
+
+def test_a_query_stands_in_place_of_a_source(in_folder: Path) -> None:
+    text = "|\n      select o.id, name from orders o\n      join names using (id) where n > 1\n    steps: [{drop: id}]"
+    config = config_of(in_folder, QUERIES.replace("QUERY", text).replace("VIEWS", ""))
+    pipeline = config.pipelines["p"]
+    assert pipeline.sources == ("orders", "names")
+    orders, names = (config.environment.from_source(config.sources[name]) for name in ("orders", "names"))
+    query = "select o.id, name from orders o\njoin names using (id) where n > 1\n"
+    expected = config.environment.sql(query, orders=orders, names=names).drop("id")
+    assert repr(pipeline.stream) == repr(expected)
+    timed = "{text: 'select window.end as t, sum(n) as n from orders group by window(at, ''1 hour'')', lateness: 5m}"
+    config = config_of(in_folder, QUERIES.replace("QUERY", timed).replace("VIEWS", ""))
+    (groups,) = config.pipelines["p"].stream._node.inputs
+    assert isinstance(groups, Aggregate)
+    assert groups.windowing is not None
+    assert groups.windowing.lateness == timedelta(minutes=5)
+
+
+def test_mistakes_of_queries_are_told_at_their_place(in_folder: Path) -> None:
+    view = "views: {v: {query: select id from lakes, sink: lake}, w: {sink: lake}}"
+    told = mistakes_of(in_folder, QUERIES.replace("QUERY", '"select nope from orders"').replace("VIEWS", view))
+    for part in (
+        "10:12: there is no column nope in line 1, column 8",
+        "12:20: there is no source 'lakes'",
+        "12:55: source is missing",
+    ):
+        assert part in told, told
+    both = QUERIES.replace("QUERY", "select id from orders\n    source: names").replace("VIEWS", "")
+    assert "11:5: source beside query" in mistakes_of(in_folder, both)

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from volley.cli.output import DEFAULT, USAGE, File, error, loaded, reported, say
+from volley.cli.output import DEFAULT, FAILED, USAGE, File, error, loaded, reported, say
 from volley.config.values import Config
-from volley.errors import ConfigError, TableNotFoundError, near
+from volley.errors import ConfigError, TableNotFoundError, VolleyError, near
 from volley.iceberg.config import IcebergSinkConfig
 from volley.iceberg.sink import IcebergSink
 from volley.iceberg.source import IcebergSource
@@ -27,8 +29,11 @@ __all__ = ["sql"]
 
 def sql(
     statements: Annotated[
-        Path, typer.Argument(metavar="FILE", help="The file with the statements; - = standard input.")
-    ],
+        Path | None,
+        typer.Argument(
+            metavar="FILE", help="The file with the statements; - = standard input; none = as they come in."
+        ),
+    ] = None,
     file: File = DEFAULT,
     as_json: Annotated[bool, typer.Option("--json", help="Print a JSON object a row.")] = False,
 ) -> None:
@@ -36,9 +41,14 @@ def sql(
 
     A statement can name the sources and sinks of the file with the pipelines, and tables of its first sink's catalog as
     namespace.table. SELECT is shown, and CREATE MATERIALIZED VIEW name AS SELECT makes a view or brings it up to date,
-    both in this process, without Spark. CREATE TABLE name AS SELECT and INSERT INTO name SELECT write by a job.
+    both in this process, without Spark. CREATE TABLE name AS SELECT and INSERT INTO name SELECT write by a job. SHOW
+    TABLES lists what can be named.
+
+    Without FILE each statement runs when its line ends with a semicolon, and one that fails does not end the others.
 
     Examples:
+
+      volley sql
 
       volley sql report.sql
 
@@ -47,6 +57,9 @@ def sql(
     from volley.queries.statements import statements_of
 
     config = loaded(file)
+    if statements is None:
+        _Session(config, as_json).run()
+        return
     try:
         text = sys.stdin.read() if str(statements) == "-" else statements.read_text(encoding="utf-8")
     except OSError as problem:
@@ -57,15 +70,87 @@ def sql(
             _run(statement, config, as_json)
 
 
+@dataclass
+class _Session:
+    """Runs statements as they are typed, or come in.
+
+    Args:
+        text: What has come of the next statement.
+    """
+
+    config: Config
+    as_json: bool
+    text: str = ""
+    has_failed: bool = False
+
+    def run(self) -> None:
+        """Run statements until the input ends; of an input that is not typed, exit with 1 if one has failed."""
+        is_typed = sys.stdin.isatty()
+        if is_typed:
+            with suppress(ImportError):
+                import readline  # noqa: F401  lines can be edited, and called again
+        while (line := self._line(is_typed)) is not None:
+            self._take(line)
+        self._done()
+        if self.has_failed and not is_typed:
+            raise typer.Exit(FAILED)
+
+    def _line(self, is_typed: bool) -> str | None:
+        """Return the next line; None at the end."""
+        prompt = ("     -> " if self.text.strip() else "volley> ") if is_typed else ""
+        try:
+            return input(prompt)
+        except EOFError:
+            return None
+        except KeyboardInterrupt:
+            # As in a shell: what is typed is given up.
+            self.text = ""
+            print()
+            return ""
+
+    def _take(self, line: str) -> None:
+        from volley.queries.statements import is_complete
+
+        self.text += f"{line}\n"
+        if is_complete(self.text):
+            self._done()
+
+    def _done(self) -> None:
+        """Run what has come."""
+        from volley.queries.statements import statements_of
+
+        text, self.text = self.text, ""
+        try:
+            for statement in statements_of(text):
+                _run(statement, self.config, self.as_json)
+        except VolleyError as problem:
+            self.has_failed = True
+            error(self.config.redact(str(problem)))
+        except KeyboardInterrupt:
+            error("stopped")
+
+
 def _run(statement: Statement, config: Config, as_json: bool) -> None:
     tables = {name: _table(name, config) for name in statement.tables}
     match statement.kind:
+        case "tables":
+            _show(_known(config), as_json)
         case "select":
             _show(config.environment.sql(statement.query, **tables).to_arrow(), as_json)
         case "view":
             _refresh(statement, tables, config)
         case "table" | "insert":
             _write(statement, tables, config)
+
+
+def _known(config: Config) -> Any:
+    """Return the names of sources, of sinks that are tables, and of the tables of the first one's catalog, as rows."""
+    refs = {name: sink.config.ref for name, sink in config.sinks.items() if isinstance(sink, IcebergSink)}
+    names = [*config.sources, *refs]
+    for ref in list(refs.values())[:1]:
+        catalog = ref.load_catalog()
+        names += sorted(".".join(table) for space in catalog.list_namespaces() for table in catalog.list_tables(space))
+    return config.environment.sql("select name from known", known=[{"name": name} for name in names]).to_arrow()
 
 
 def _table(name: str, config: Config) -> Any:

@@ -72,10 +72,26 @@ class EndpointModel(Model):
     )
 
 
+class _Query(Model):
+    """A query in SQL over sources, by their names."""
+
+    text: str = Field(description="The query.")
+
+
+Query = model_of(Environment.sql, frozenset({"text", "tables"}), _Query)
+
+
 class RowsModel(Model):
     """Where rows come from, and what is done with them."""
 
-    source: str = Field(description="The name of a source.")
+    source: str | None = Field(None, description="The name of a source.")
+    if TYPE_CHECKING:
+        query: str | Model | None
+    else:
+        query: str | Query | None = Field(
+            None,
+            description="In place of source: a query in SQL over sources, by their names; or {text, lateness, ttl}.",
+        )
     filter: str | None = Field(None, description="SQL: keep the rows for which it is true, before all steps.")
     if TYPE_CHECKING:
         steps: list[Any] | None

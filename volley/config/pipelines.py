@@ -33,17 +33,29 @@ def rows_of(model: RowsModel, scope: Scope, path: Path, snapshots: Model | None 
     Args:
         snapshots: How the source's extracts are compared; None = they are not.
     """
-    stream = scope.stream(model.source, (*path, "source"), snapshots) or scope.environment.from_source(RateSource())
+    stream = _first_rows(model, scope, path, snapshots) or scope.environment.from_source(RateSource())
     predicate = None if model.filter is None else scope.expression(model.filter, (*path, "filter"))
     with scope.at((*path, "filter")):
         stream = stream if predicate is None else stream.filter(predicate)
     return apply_steps(stream, model.steps or [], scope, (*path, "steps"))
 
 
+def _first_rows(model: RowsModel, scope: Scope, path: Path, snapshots: Model | None) -> DataStream | None:
+    """Return the rows of the source, or of the query; None if they have mistakes."""
+    if model.query is None:
+        if model.source is not None:
+            return scope.stream(model.source, (*path, "source"), snapshots)
+        scope.collector.add((*path, "source"), "source is missing", "the name of a source, or query: select …")
+        return None
+    for name in {"source", "changes_from_snapshots"} & given(model).keys():
+        scope.collector.add((*path, name), f"{name} beside query", "the query names its sources", of_key=True)
+    return scope.query(model.query, (*path, "query"))
+
+
 class _View(RowsModel):
     """A table that is kept equal to a query over Iceberg tables."""
 
-    source: str = Field(description="The name of an Iceberg source.")
+    source: str | None = Field(None, description="The name of an Iceberg source.")
     sink: str = Field(description="The name of an Iceberg sink: the table to keep it in.")
     enabled: bool = Field(True, description="False: volley run leaves it out.")
     interval: Span | None = Field(None, description="How often to look for new snapshots; 10s by default.")
@@ -70,7 +82,9 @@ def configured_view(name: str, values: Any, scope: Scope, sinks: Parts[Sink]) ->
         return None
     arguments = {key: value for key, value in given(model).items() if key in MaterializedView.__dataclass_fields__}
     arguments |= {"name": name, "query": query, "into": sink.config}
-    view = scope.collector.make(MaterializedView, arguments, path, {"query": "steps", "into": "sink"})
+    view = scope.collector.make(
+        MaterializedView, arguments, path, {"query": "query" if model.query else "steps", "into": "sink"}
+    )
     if view is None:
         return None
     waits = {} if model.interval is None else {"interval": model.interval}

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from volley.contracts.sink import Sink
 from volley.contracts.source import Source
@@ -14,10 +14,11 @@ from volley.documents.collector import Collector
 from volley.documents.mistakes import Path, nearest
 from volley.documents.models import Model, given
 from volley.environment import Environment
-from volley.errors import ExpressionError
+from volley.errors import ExpressionError, VolleyError
 from volley.plan.expressions import Expr, lit
 from volley.plan.places import Place, written_at
 from volley.plan.sql import sql
+from volley.queries.statements import tables_of
 from volley.stream.stream import DataStream
 
 __all__ = ["Expression", "Parts", "Scope"]
@@ -98,6 +99,24 @@ class Scope:
                 return self.collector.make(self.environment.changes_from_snapshots, settings, place)
         with self.at(("sources", name)):
             return None if source is None else self.environment.from_source(source)
+
+    def query(self, value: str | Model, path: Path) -> DataStream | None:
+        """Return the rows of a query in SQL over sources, by their names; None if it has mistakes.
+
+        Args:
+            value: The text, or a model with it.
+        """
+        settings: dict[str, Any] = {"text": value} if isinstance(value, str) else given(value)
+        text = settings.pop("text")
+        try:
+            settings |= {name: self.stream(name, path) for name in tables_of(text)}
+            if None in settings.values():
+                return None
+            with self.at(path):
+                return self.environment.sql(text, **settings)
+        except VolleyError as error:
+            self.collector.add(path, error.message.partition("\n")[0], error.hint)
+            return None
 
     def expression(self, value: Expression, path: Path) -> Expr | None:
         """Return the expression of a SQL text, or a constant; None if the text is wrong."""

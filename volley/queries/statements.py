@@ -8,15 +8,16 @@ from dataclasses import dataclass
 from typing import Literal
 
 from sqlglot import exp
+from sqlglot.errors import TokenError
 from sqlglot.tokenizer_core import Token, TokenType
 
 from volley.plan.sql_nodes import Mistake, mistakes_of
 from volley.queries.parse import HINT, query_of, tokens_of
 from volley.queries.tables import full_name
 
-__all__ = ["Statement", "statements_of"]
+__all__ = ["Statement", "is_complete", "statements_of", "tables_of"]
 
-_Kind = Literal["select", "view", "table", "insert"]
+_Kind = Literal["select", "view", "table", "insert", "tables"]
 _BEGINNINGS: Sequence[tuple[_Kind, Sequence[str]]] = [
     ("view", ("create", "materialized", "view")),
     ("table", ("create", "table")),
@@ -30,7 +31,7 @@ class Statement:
 
     Args:
         kind: What becomes of the query's rows: they are shown, kept up to date as a view, or written to a table that
-            is made, or is there.
+            is made, or is there; or that it has no query, and shows the tables.
         target: The name of the view or table; "" = there is none.
         query: The query, at its place in the text.
         tables: The names of the tables that it reads, each once.
@@ -52,6 +53,26 @@ def statements_of(text: str) -> list[Statement]:
         return [_statement(text, tokens) for tokens in _divided(tokens_of(text))]
 
 
+def tables_of(text: str) -> tuple[str, ...]:
+    """Return the names of the tables that a query reads, each once.
+
+    Raises:
+        ExpressionError: If the text is no query.
+    """
+    with mistakes_of(text, HINT):
+        return _tables_in(query_of(text))
+
+
+def is_complete(text: str) -> bool:
+    """Return True if the last statement of a text ends with its semicolon."""
+    try:
+        tokens = tokens_of(text)
+    except TokenError:
+        # A text in quotes goes on in the next line.
+        return False
+    return bool(tokens) and tokens[-1].token_type is TokenType.SEMICOLON
+
+
 def _divided(tokens: Sequence[Token]) -> Iterator[list[Token]]:
     statement = list[Token]()
     for token in tokens:
@@ -66,6 +87,8 @@ def _divided(tokens: Sequence[Token]) -> Iterator[list[Token]]:
 
 def _statement(text: str, tokens: list[Token]) -> Statement:
     words = [token.text.lower() for token in tokens]
+    if words == ["show", "tables"]:
+        return Statement("tables", "", "", ())
     kind, target, start = next(
         (
             (kind, *_target(tokens, len(beginning), "as" if beginning[0] == "create" else None))
@@ -77,10 +100,14 @@ def _statement(text: str, tokens: list[Token]) -> Statement:
     begin, end = tokens[start].start, tokens[-1].end + 1
     # Errors name the place in the whole text.
     query = re.sub(r"[^\n]", " ", text[:begin]) + text[begin:end]
-    tree = query_of(query)
+    return Statement(kind, target, query, _tables_in(query_of(query)))
+
+
+def _tables_in(tree: exp.Query) -> tuple[str, ...]:
+    """Return the names of the tables that a query reads, each once."""
     own = {table.alias for table in tree.find_all(exp.CTE)}
     names = (full_name(table) for table in tree.find_all(exp.Table))
-    return Statement(kind, target, query, tuple(dict.fromkeys(name for name in names if name not in own)))
+    return tuple(dict.fromkeys(name for name in names if name not in own))
 
 
 def _target(tokens: Sequence[Token], start: int, behind: str | None) -> tuple[str, int]:
