@@ -47,12 +47,13 @@ def _prepared(asked: Benchmark, folder: Path) -> Iterator[dict[str, Any]]:
 def nexmark(run: Run) -> None:
     """Nexmark's queries from their texts, into Iceberg tables: CPU of an event in steady state, beside Spark."""
     query, options = QUERIES[str(run.case)], run.options
+    files = _FILES // options["epochs"]
     if run.peer == "volley":
         _fill(run, "warm_up", Path(options["warm_up"]), 1)
-        run.measure_steady(lambda: _fill(run, "benchmark", Path(options["folder"]), _FILES // options["epochs"]))
+        run.measure_steady(lambda: _fill(run, "benchmark", Path(options["folder"]), files))
         _check(run)
     elif query.name not in _NOT_BY_SPARK:
-        told = {"text": query.text, "tables": query.tables, "files_per_epoch": _FILES // options["epochs"]}
+        told = {"text": query.text, "tables": query.tables, "files_per_epoch": files}
         run.results.extend(runtime.apart(run, peers.spark, **options, **told))
 
 

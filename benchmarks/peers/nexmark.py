@@ -1,4 +1,4 @@
-"""Nexmark's queries by Spark Structured Streaming into Iceberg tables, and by PyFlink, in a Python that has them."""
+"""Nexmark's queries by Spark Structured Streaming into Iceberg tables, in a Python that has its packages."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from benchmarks.peers.runtime import session, stream
 from benchmarks.run import Run
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import DataFrame
 
 # Spark follows event time through the column of a window alone, not through its start.
 _IN_SPARK = {
@@ -42,14 +42,14 @@ _IN_SPARK = {
 def spark(run: Run) -> None:
     """The text of the case over files, so many an epoch, into a table."""
     warm_up, folder, per_epoch = (run.options[name] for name in ("warm_up", "folder", "files_per_epoch"))
+    stream(_rows(run, warm_up, 1), "warm_up", run.folder)
+    run.measure_steady(lambda: _into(run, _rows(run, folder, per_epoch)))
+
+
+def _rows(run: Run, folder: str, files: int) -> DataFrame:
     engine = session(run)
     # As many partitions as cores: 200 would cost many times more.
     engine.conf.set("spark.sql.shuffle.partitions", str(os.cpu_count()))
-    stream(_rows(run, engine, warm_up, 1), "warm_up", run.folder)
-    run.measure_steady(lambda: _into(run, engine, _rows(run, engine, folder, per_epoch)))
-
-
-def _rows(run: Run, engine: SparkSession, folder: str, files: int) -> DataFrame:
     for name in run.options["tables"]:
         path = f"{folder}/{name}"
         reader = engine.readStream.schema(engine.read.parquet(path).schema).option("maxFilesPerTrigger", files)
@@ -58,6 +58,6 @@ def _rows(run: Run, engine: SparkSession, folder: str, files: int) -> DataFrame:
     return engine.sql(_IN_SPARK.get(str(run.case), run.options["text"]))
 
 
-def _into(run: Run, engine: SparkSession, rows: DataFrame) -> dict[str, Any]:
+def _into(run: Run, rows: DataFrame) -> dict[str, Any]:
     stream(rows, "benchmark", run.folder)
-    return {"found": engine.table("volley.b.benchmark").count()}
+    return {"found": session(run).table("volley.b.benchmark").count()}

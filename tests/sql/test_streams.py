@@ -262,3 +262,16 @@ def test_a_bound_of_time_is_taken_before_a_ttl() -> None:
     near = Environment().sql(f"{text} and b.at between a.at and a.at + interval '5' second", ttl="1d", a=a, b=b)
     assert "5s after 'at'" in repr(near)
     assert "5s after 'at'" not in repr(Environment().sql(text, ttl="1d", a=a, b=b))
+
+
+def test_streams_are_filtered_before_they_wait_for_each_other() -> None:
+    """A table as such is joined as each epoch finds it, so its rows are filtered behind the join."""
+    draw = random.Random(0)
+    a, b = (random_rows(draw) for _ in "ab")
+    text = "select a.id as i, b.price as p from a join b on a.id = b.id where a.price > 5 and b.price > 9"
+    first, second = (Environment().from_source(MemorySource(rows)) for rows in (a, b))
+    before, after = repr(Environment().sql(text, ttl="1d", a=first, b=second)).split("join", 1)
+    assert before.count("filter") == 0
+    assert after.count("filter") == 2
+    before, after = repr(Environment().sql(text, a=first, b=b)).split("join", 1)
+    assert (before.count("filter"), after.count("filter")) == (1, 1)

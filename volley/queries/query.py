@@ -141,8 +141,12 @@ class _Translator:
         for condition in conditions:
             if not has_queries(condition):
                 _check_names(condition, everything)
+        for place, (relation, node) in enumerate(pool):
+            # A table as such is joined as it is in each epoch.
+            if place == 0 or self.tables.is_stream(relation.stream):
+                relation, conditions = self._met(relation, conditions, everything)
+                pool[place] = relation, node
         relation = pool.pop(0)[0]
-        relation, conditions = self._met(relation, conditions, everything)
         while pool:
             entry = next((entry for entry in pool if _pairs(conditions, relation, entry[0], everything)), pool[0])
             pool.remove(entry)
