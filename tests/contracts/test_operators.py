@@ -15,7 +15,20 @@ import pyarrow as pa
 import pytest
 
 from tests.windows.local import LocalStep, joined, windows
-from volley import DataStream, Environment, MemorySource, count, last, previous, session, sum_, tumbling
+from volley import (
+    DataStream,
+    Environment,
+    MemorySource,
+    calendar,
+    count,
+    cumulative,
+    last,
+    previous,
+    row_number,
+    session,
+    sum_,
+    tumbling,
+)
 
 START = datetime(2024, 1, 1, tzinfo=UTC)
 SCHEMA = pa.schema([("id", pa.int64()), ("k", pa.string()), ("x", pa.int64()), ("at", pa.timestamp("us", "UTC"))])
@@ -49,27 +62,29 @@ def _windows(window: Any, emit: Any, buckets: int) -> DataStream:
     return users.aggregate(n=count(), total=sum_("x"), last=last("id"))
 
 
+def _joined(how: Any, buckets: int) -> DataStream:
+    times: Any = {"within": "20s", "time": "at", "lateness": "1m"}
+    return stream().join(
+        stream(RIGHT, name="right"), on="k", how=how, **times, columns=["x"], suffix="_2", buckets=buckets
+    )
+
+
 CASES = {
     "tumbling": Case(lambda buckets: _windows(tumbling("1m"), "final", buckets)),
+    "cumulative": Case(lambda buckets: _windows(cumulative("2m", step="30s"), "updates", buckets)),
+    "months": Case(lambda buckets: _windows(calendar("month", "Asia/Tokyo"), "updates", buckets)),
+    "groups": Case(lambda buckets: stream().key_by("k").retain("1d", buckets=buckets).aggregate(total=sum_("x"))),
+    "places": Case(
+        lambda buckets: stream().key_by("k").order_by("x desc", "id", buckets=buckets).with_columns(place=row_number())
+    ),
     "sessions": Case(lambda buckets: _windows(session("10s"), "updates", buckets)),
     "series": Case(
         lambda buckets: (
             stream().key_by("k").series("at", lateness="1m", buckets=buckets).with_columns(before=previous("x"))
         )
     ),
-    "join": Case(
-        lambda buckets: stream().join(
-            stream(RIGHT, name="right"),
-            on="k",
-            within="20s",
-            time="at",
-            lateness="1m",
-            columns=["x"],
-            suffix="_2",
-            buckets=buckets,
-        ),
-        is_join=True,
-    ),
+    "join": Case(lambda buckets: _joined("inner", buckets), is_join=True),
+    "full join": Case(lambda buckets: _joined("full", buckets), is_join=True),
     "deduplicate": Case(lambda buckets: stream().deduplicate("k", "x", buckets=buckets)),
     "deduplicate within": Case(
         lambda buckets: stream().deduplicate("k", "x", event_time="at", within="5m", buckets=buckets)
@@ -134,6 +149,17 @@ def test_splits_batches_and_tasks_make_no_difference(case: Case, tmp_path: Path)
 def test_the_number_of_buckets_makes_no_difference(case: Case, tmp_path: Path) -> None:
     if case.has_buckets:
         assert run(case, tmp_path / "one", buckets=1) == run(case, tmp_path / "seven", buckets=7)
+
+
+@cases
+def test_the_number_of_buckets_may_change_between_epochs(case: Case, tmp_path: Path) -> None:
+    """Also that of an epoch that is run again."""
+    whole, found = run(case, tmp_path / "whole"), []
+    for epoch, numbers in enumerate([(4,), (1, 3), (7, 5), (5,)] if case.has_buckets else []):
+        for buckets in numbers:
+            rows = step(case, tmp_path / "again", buckets).epoch(epoch, split(case, rows_of(epoch), 1))
+        found.append(shown(rows))
+    assert found == (whole if case.has_buckets else [])
 
 
 @cases

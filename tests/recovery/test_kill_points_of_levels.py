@@ -16,6 +16,7 @@ from tests.recovery import levels_job
 from tests.recovery.rows import START
 from tests.recovery.runs import load
 from tests.tiers import deaths
+from volley import Job
 
 pytestmark = pytest.mark.usefixtures("spark")
 
@@ -66,9 +67,21 @@ def test_killed_at_every_point(drivers: Drivers, tmp_path: Path, kills: list[str
     events = write_input(tmp_path)
     for points in kills:
         drivers.die(points, levels_job.main, tmp_path, MASTER)
-    job = levels_job.main(tmp_path)
+    check(levels_job.main(tmp_path), tmp_path, events)
+
+
+def test_killed_while_its_states_are_divided_anew(drivers: Drivers, tmp_path: Path) -> None:
+    events = write_input(tmp_path)
+    drivers.die("after-state@1", levels_job.main, tmp_path, MASTER)
+    drivers.die("after-rescaling@0", levels_job.main, tmp_path, MASTER, 5)
+    drivers.die("after-merge@3", levels_job.main, tmp_path, MASTER, 5)
+    check(levels_job.main(tmp_path, buckets=7), tmp_path, events)
+
+
+def check(job: Job, folder: Path, events: pa.Table) -> None:
+    """Compare the tables with DuckDB's queries."""
     assert job.metrics.rows_late == 0
     for table, expected in {"tens": TENS, "ended": ENDED, "busiest": BUSIEST, "ranks": RANKS}.items():
         rows = query(expected, events=events).to_arrow_table()
-        found = load(tmp_path, f"db.{table}").scan().to_arrow().select(rows.column_names)
+        found = load(folder, f"db.{table}").scan().to_arrow().select(rows.column_names)
         assert sorted(map(repr, found.to_pylist())) == sorted(map(repr, rows.to_pylist())), table

@@ -23,6 +23,9 @@ _log = logging.getLogger(__name__)
 _SPARK_S_STATE = re.compile(r"deduplicate by (?!.*, in \d+ buckets)|limit \d+\b(?!, counted)")
 
 
+_BUCKETS = re.compile(r", in \d+ buckets(?=$|, for )")
+
+
 @dataclass(frozen=True)
 class Binding:
     """The pipeline that a checkpoint belongs to.
@@ -100,13 +103,18 @@ def check_same_pipeline(old: Binding, now: Binding, checkpoint: str) -> None:
         ("sources", old.sources, now.sources),
         ("keyed steps", old.stateful, now.stateful),
     ):
-        if before is not None and before != after:
+        if before is not None and _without_buckets(before) != _without_buckets(after or ()):
             raise PlanError(
                 f"the pipeline's {part} have changed since checkpoint {checkpoint} was begun: "
                 f"then {before}, now {after}",
                 hint="go on with the old pipeline, or start the new one over with fresh=True or under another job name "
                 "(it reads its sources from the beginning)",
             )
+
+
+def _without_buckets(labels: Sequence[str]) -> list[str]:
+    """Return labels without the number of buckets of a state, which can be divided anew."""
+    return [_BUCKETS.sub("", label) for label in labels]
 
 
 def check_targets(old: Mapping[str, object], graph: JobGraph, job: str, checkpoint: str, backfill: bool) -> None:

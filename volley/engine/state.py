@@ -4,7 +4,8 @@ Below the checkpoint, ``volley/windows-<n>/<epoch>/`` has the state after an epo
 tasks start, ``partials/``, written by the tasks that read, a file ``state-<first bucket>.arrow`` of each task that
 merged (and ``state-<first bucket>-1.arrow`` for a second input), and ``done.json``, written before the epoch's commits.
 The state after an epoch is a function of the one before, of the plan and of the epoch's rows: an epoch that is run
-again writes the same files. The last epochs' are kept, and older files that these still use: a step whose states only
+again writes the same files. With another number of buckets, ``of-<buckets>-<input>.arrow`` has the state of the epoch
+before once more. The last epochs' are kept, and older files that these still use: a step whose states only
 become more writes the new ones to files of their own, and merges files now and then.
 """
 
@@ -13,8 +14,8 @@ from __future__ import annotations
 import json
 import logging
 import time
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from functools import reduce
@@ -24,6 +25,7 @@ import numpy as np
 
 from volley.columns.operators import AFTER_ALL, BEFORE_ALL, Operator
 from volley.engine.records import Clock, EpochPlan, StateAfter, StateFiles
+from volley.engine.rescaling import bucket_count, rescaled
 from volley.errors import PlanError, StorageError
 from volley.plan.windows import microseconds
 from volley.storage.durable import write_durably
@@ -113,6 +115,7 @@ class KeyedState:
     now: Callable[[], float] = time.time
     bytes_a_task: int = _BYTES_A_TASK
     _recent: dict[int, StateAfter] = field(default_factory=dict, init=False)
+    _rescaled: dict[int, StateAfter] = field(default_factory=dict, init=False)
 
     def __post_init__(self) -> None:
         self._began = self._clock()
@@ -227,14 +230,10 @@ class KeyedState:
             StorageError: If it can't be written, or a file of the state is missing.
         """
         reach("after-merge", merge.epoch)
-        try:
+        with self._writable():
             done = replace(merge.done, files=tuple(tuple(map(self._sized, files)) for files in merge.done.files))
             path = self._path(f"{self._folder(merge.epoch)}/done.json")
             write_durably(self._files, path, done.to_bytes(self.url))
-        except OSError as error:
-            raise StorageError(
-                f"state {self.url} can't be written: {error}", hint="check that the checkpoint can be written"
-            ) from error
         reach("after-state", merge.epoch)
         self._recent[merge.epoch] = done
         self._clean(merge.epoch)
@@ -250,9 +249,39 @@ class KeyedState:
         """Return the state before an epoch."""
         if epoch == 0:
             return StateAfter(BEFORE_ALL, (), ((),) * self.inputs, self._columns)
-        if epoch - 1 not in self._recent:
-            self._recent[epoch - 1] = self._read(epoch - 1)
-        return self._recent[epoch - 1]
+        return self._by_bucket(epoch - 1, self._after(epoch - 1))
+
+    def _after(self, epoch: int) -> StateAfter:
+        """Return the state after an epoch, as it is in the checkpoint."""
+        if epoch not in self._recent:
+            self._recent[epoch] = self._read(epoch)
+        return self._recent[epoch]
+
+    def _by_bucket(self, epoch: int, done: StateAfter) -> StateAfter:
+        """Return the state after an epoch by the buckets of now; its own files stay, for the epoch may begin again."""
+        buckets = self.operator.timing.buckets
+        if all(bucket_count(files) in (None, buckets) for files in done.files):
+            return done
+        if epoch not in self._rescaled:
+            with self._writable():
+                files = tuple(
+                    (rescaled(self.operator, input, files, f"{self._folder(epoch)}/of-{buckets}-{input}.arrow"),)
+                    for input, files in enumerate(done.files)
+                )
+                sized = tuple(tuple(map(self._sized, of_input)) for of_input in files)
+            self._rescaled = {epoch: replace(done, files=sized)}
+            reach("after-rescaling", epoch)
+        return self._rescaled[epoch]
+
+    @contextmanager
+    def _writable(self) -> Iterator[None]:
+        """Raise StorageError in the place of OSError."""
+        try:
+            yield
+        except OSError as error:
+            raise StorageError(
+                f"state {self.url} can't be written: {error}", hint="check that the checkpoint can be written"
+            ) from error
 
     def _read(self, epoch: int) -> StateAfter:
         path = self._path(f"{self._folder(epoch)}/done.json")
@@ -331,7 +360,7 @@ class KeyedState:
             for number in range(max(epoch - _KEPT + 1, 0), epoch):
                 # Nothing can go on from an epoch whose state is gone.
                 with suppress(StorageError, PlanError):
-                    self._before(number + 1)
+                    self._after(number)
         files = (file for done in self._recent.values() for of_input in done.files for file in of_input)
         return {file.url.split("/")[-2] for file in files}
 

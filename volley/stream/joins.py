@@ -153,7 +153,7 @@ class Joins(RowSteps):
             ttl: With a stream, in the place of `within` and `time`: the most time between the processing of two rows
                 that match, see `with_processing_time`; no row is late.
             buckets: With a stream: the number of buckets that the state is divided into by key; a task holds one in
-                memory. It can't change while a job has a checkpoint.
+                memory. With another number, a restarted job divides the state anew.
 
         Raises:
             ConfigError: If an argument is wrong.

@@ -72,8 +72,8 @@ class KeyedStream(Generic[S]):
             fill_gaps: The longest time between two windows of a key that windows without rows fill: their counts are 0,
                 other aggregates null, or what `Aggregation.forward_fill` and `interpolate` say. They come out with the
                 window behind them. For tumbling windows with final rows; None = windows without rows don't come out.
-            buckets: The number of buckets that the state is divided into by key; a task holds one in memory. It can't
-                change while a job has a checkpoint.
+            buckets: The number of buckets that the state is divided into by key; a task holds one in memory. With
+                another number, a restarted job divides the state anew.
 
         Raises:
             ConfigError: If an argument is wrong.
@@ -107,8 +107,8 @@ class KeyedStream(Generic[S]):
             max_ahead: A row that is further ahead of the computer's clock does not move the watermark and is in no
                 series: it is counted, and treated as a late one. None = no limit.
             idle_after: A source that has had no row for so long does not hold the watermark back; None = it does.
-            buckets: The number of buckets that the state is divided into by key; a task holds one in memory. It can't
-                change while a job has a checkpoint.
+            buckets: The number of buckets that the state is divided into by key; a task holds one in memory. With
+                another number, a restarted job divides the state anew.
 
         Raises:
             ConfigError: If an argument is wrong.
@@ -144,8 +144,8 @@ class KeyedStream(Generic[S]):
             idle_after: A source that has had no row for so long does not hold the watermark back; None = it does.
             ttl: Without `on`: how long the rows of a key are kept after its last one, by the computer's clock; None =
                 for ever. Its rows stay in the table; the next row of the key is the first one again.
-            buckets: The number of buckets that the state is divided into by key; a task holds one in memory. It can't
-                change while a job has a checkpoint.
+            buckets: The number of buckets that the state is divided into by key; a task holds one in memory. With
+                another number, a restarted job divides the state anew.
 
         Raises:
             ConfigError: If an argument is wrong, or `on` is not a key.
@@ -170,8 +170,8 @@ class KeyedStream(Generic[S]):
             ttl: How long a group is kept after its last row, by the computer's clock: a timedelta, seconds or a text
                 such as ``"30d"``; None = for ever. Its row stays in the table; the next row of its key begins the group
                 anew, and replaces that.
-            buckets: The number of buckets that the state is divided into by key; a task holds one in memory. It can't
-                change while a job has a checkpoint.
+            buckets: The number of buckets that the state is divided into by key; a task holds one in memory. With
+                another number, a restarted job divides the state anew.
 
         Raises:
             ConfigError: If an argument is wrong.

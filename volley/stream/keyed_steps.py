@@ -56,8 +56,8 @@ class KeyedSteps(RowSteps):
             max_ahead: A row that is further ahead of the computer's clock does not move the watermark and is rejected,
                 as a late one. None = no limit.
             idle_after: A source that has had no row for so long does not hold the watermark back; None = it does.
-            buckets: The number of buckets that the state is divided into by key; a task holds one in memory. It can't
-                change while a job has a checkpoint.
+            buckets: The number of buckets that the state is divided into by key; a task holds one in memory. With
+                another number, a restarted job divides the state anew.
 
         Raises:
             ConfigError: If there is no key, or only one of `event_time` and `within`, or an argument is wrong.

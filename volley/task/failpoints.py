@@ -18,6 +18,7 @@ __all__ = [
         "LEARNED_POINT",
         "LOAD_POINT",
         "LOG",
+        "RESCALING_POINT",
         "MANIFEST_POINTS",
         "POINTS",
         "RECEIVER_POINTS",
@@ -53,6 +54,10 @@ commit log. An epoch that is committed already passes ``in-recovery`` instead of
 WINDOW_POINTS = ("after-partials", "after-merge", "after-state")
 """The driver's failpoints between ``before-files`` and ``after-files`` in a job with windows or joins of streams: the
 tasks that read have made states of their rows; those that merge have written the state; the state is durable."""
+
+RESCALING_POINT = "after-rescaling"
+"""The driver's failpoint before the tasks of the first epoch with another number of buckets: the state of the epoch
+before, whose number stands after the @, is divided among them, and no epoch has the new files."""
 
 TASK_POINTS = ("in-task", "after-task")
 """The executors' failpoints: a task has written rows, has closed its files. Only its first attempt is killed. The

@@ -17,7 +17,7 @@ from volley.store.files import new_file
 from volley.task.partials import PartialFile
 from volley.task.state_files import StateFile
 
-__all__ = ["MergeInput", "MergeSplit", "Merger"]
+__all__ = ["MergeInput", "MergeSplit", "Merger", "needed_columns"]
 
 
 @dataclass(frozen=True)
@@ -109,18 +109,20 @@ def _tables(
     Args:
         fills: True if states may lack columns, which are null then.
     """
-    take = _filled if fills else _selected
     return [
-        pa.Table.from_batches([take(batch, schema) for batch in buckets.batches(bucket)], schema)
+        pa.Table.from_batches([needed_columns(batch, schema, fills) for batch in buckets.batches(bucket)], schema)
         for buckets, schema in zip(files, schemas, strict=True)
     ]
 
 
-def _selected(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
-    return batch.select(schema.names)
+def needed_columns(batch: pa.RecordBatch, schema: pa.Schema, fills: bool) -> pa.RecordBatch:
+    """Return the columns of states that a step needs.
 
-
-def _filled(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    Args:
+        fills: True if they may lack some, which are null then.
+    """
+    if not fills:
+        return batch.select(schema.names)
     names = batch.schema.names
     columns = [
         batch.column(field.name) if field.name in names else pa.nulls(batch.num_rows, field.type) for field in schema
