@@ -5,12 +5,14 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 import pyarrow as pa
 import pytest
 
 from tests.windows.local import LocalStep, joined
 from volley import ConfigError, DataStream, Environment, ExpressionError, MemorySource, PlanError
+from volley.plan.joins import How
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 TIME = pa.timestamp("us", "UTC")
@@ -180,6 +182,19 @@ def test_the_key_of_a_full_join_has_the_wider_type() -> None:
     ]
     joined = streams[0].join(streams[1], "k", "full", within="1s", time="at", columns=["nlong"])
     assert joined.schema.field("k").type == pa.int64()
+
+
+@pytest.mark.parametrize("how", ["right", "full"])
+def test_a_uuid_is_a_key_of_a_join_that_keeps_the_other_rows(how: How) -> None:
+    ids = [UUID(int=number).bytes for number in (1, 2**127)]
+    ours, theirs = (
+        pa.table({"k": pa.array(keys, pa.uuid()), name: keys}) for keys, name in ((ids[:1], "a"), (ids, "b"))
+    )
+    one, other = (Environment().from_source(MemorySource(rows)) for rows in (ours, theirs))
+    rows = one.join(other, "k", how, ttl="1d").to_arrow()
+    assert rows["k"].type == pa.uuid()
+    found = {row["k"].bytes: (row["a"], row["b"]) for row in rows.to_pylist()}
+    assert found == {ids[0]: (ids[0], ids[0]), ids[1]: (None, ids[1])}
 
 
 def test_a_table_is_not_joined_within_a_bound() -> None:

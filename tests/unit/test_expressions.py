@@ -8,7 +8,7 @@ import pickle
 import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
-from datetime import UTC, date, datetime, time
+from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
 from functools import reduce
 from typing import Any
@@ -28,6 +28,7 @@ from volley import (
     MemorySource,
     array,
     col,
+    count,
     greatest,
     lit,
     now,
@@ -142,6 +143,32 @@ def test_a_clock_has_one_time_for_all_rows_that_are_computed_together() -> None:
     assert timed["is_past"].to_pylist() == [True] * 3
     (today,) = set(rows.select(sql("current_date as d")).to_arrow()["d"].to_pylist())
     assert today in (before.date(), datetime.now(UTC).date())
+
+
+def test_a_clock_has_one_time_for_a_query_and_those_that_it_is_joined_with() -> None:
+    rows = Environment().from_source(MemorySource([{"id": 1}, {"id": 2}]))
+    for text in (
+        "select id from a where now() = (select max(now()) from a)",
+        "select a.id as id from a join (select id, now() as t from a) as b on a.id = b.id and t = now()",
+    ):
+        assert Environment().sql(text, a=rows).to_arrow()["id"].to_pylist() == [1, 2]
+
+
+def test_an_aggregate_of_no_rows_has_the_time_too() -> None:
+    before = datetime.now(UTC)
+    rows = Environment().from_source(MemorySource([], "id long"))
+    (row,) = rows.key_by().aggregate(n=count()).with_column("t", now()).to_arrow().to_pylist()
+    assert row["n"] == 0
+    assert before <= row["t"] <= datetime.now(UTC)
+
+
+@pytest.mark.parametrize("key", ["current_date", "cast(now() as date)", "1"])
+def test_rows_are_grouped_by_the_clock(key: str) -> None:
+    rows = Environment().from_source(MemorySource([{"id": 1}, {"id": 2}]))
+    text = f"select cast(now() as date) as d, count(*) as n from a group by {key}"
+    ((day, count),) = (row.values() for row in Environment().sql(text, a=rows).to_arrow().to_pylist())
+    assert count == 2
+    assert day in (datetime.now(UTC).date(), (datetime.now(UTC) - timedelta(minutes=1)).date())
 
 
 def test_an_expression_has_no_truth_value() -> None:

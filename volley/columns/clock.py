@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -10,7 +11,7 @@ import pyarrow as pa
 
 from volley.errors import ExpressionError
 
-__all__ = ["PROCESSING_TIME", "epoch_clock", "epoch_of"]
+__all__ = ["PROCESSING_TIME", "epoch_clock", "epoch_of", "one_reading"]
 
 PROCESSING_TIME = pa.timestamp("us", "UTC")
 """The type of processing times."""
@@ -26,6 +27,13 @@ def epoch_of(now: int) -> Iterator[None]:
         yield
     finally:
         _now.reset(token)
+
+
+@contextmanager
+def one_reading() -> Iterator[None]:
+    """Let what is computed here have one processing time: that of the reading around it, or of the clock now."""
+    with epoch_of(_now.get(time.time_ns() // 1_000)):
+        yield
 
 
 def epoch_clock() -> int:

@@ -20,6 +20,7 @@ import pyarrow.compute as pc
 
 from volley.columns.batches import one_batch
 from volley.columns.dictionaries import decode_rows
+from volley.columns.exact import restored, storage_of
 from volley.columns.join_index import JoinIndex, JoinKeys, build_index
 from volley.columns.joins import joined_schema
 from volley.columns.keys.equality import Indices
@@ -161,7 +162,8 @@ class StreamJoiner(Operator):
         for ours, theirs in self._join.on if self._join.keeps_right else ():
             key_type = self.output.field(ours).type
             others = right.column(_COLUMN + theirs).take(right_rows)
-            columns[ours] = pc.coalesce(columns[ours].cast(key_type), others.cast(key_type))
+            both = (storage_of(keys.cast(key_type)) for keys in (columns[ours], others))
+            columns[ours] = restored(pc.coalesce(*both), key_type)
         return pa.RecordBatch.from_arrays([*columns.values(), *added.columns], schema=self.output)
 
     def _matches(self, input: int, rows: pa.RecordBatch, others: pa.RecordBatch, first: int) -> _Matches:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -12,6 +11,7 @@ from tempfile import TemporaryDirectory, mkdtemp
 
 import pyarrow as pa
 
+from volley.columns.clock import epoch_clock, one_reading
 from volley.columns.schemas import Schemas
 from volley.connectors.memory.sink import MemorySink
 from volley.contracts.dimension import Dimension
@@ -79,8 +79,8 @@ def collect(node: nodes.Node, limit: int | None) -> pa.Table:
         limit, node = min(node.rows, node.rows if limit is None else limit), node.input
     # Rows that a step rejects have somewhere to go.
     rows_of_all = graph.rebuilt([node], _windowed)[0]
-    (write,) = with_schemas([nodes.Write(rows_of_all, MemorySink("rows"), dead_letter=MemorySink("rejected"))])
-    with TemporaryDirectory(prefix="volley-") as state:
+    with one_reading(), TemporaryDirectory(prefix="volley-") as state:
+        (write,) = with_schemas([nodes.Write(rows_of_all, MemorySink("rows"), dead_letter=MemorySink("rejected"))])
         while (rows := _collected(write, limit, state)) is None:
             pass
         return rows
@@ -175,7 +175,7 @@ class _Run:
         sinks = tuple(replace(step, exchange=None) for step in sink_steps(job, schemas, cores=1))
         trees = tuple(tree_of(read, job, schemas) for read in job.reads)
         self._plan = TaskPlan(tuple(reader.split_reader() for reader in readers), trees, sinks, nodes=len(job.nodes))
-        self._ends, self._now = False, time.time_ns() // 1_000
+        self._ends = False
         self._operators, merging = merging_plan(job, schemas, sinks)
         self._levels = None
         if merging is not None:
@@ -187,7 +187,7 @@ class _Run:
         """Feed a writer with the rows that come out; return False if rows had columns that their source lacks."""
         for epoch, splits in enumerate(self._epochs()):
             if self._levels is None:
-                has_learned = self._learn(Task(epoch, self._plan, (rows,), now=self._now)(splits))
+                has_learned = self._learn(Task(epoch, self._plan, (rows,), now=epoch_clock())(splits))
             else:
                 has_learned = self._run(self._levels, epoch, list(splits), rows)
             if has_learned:
@@ -226,7 +226,7 @@ class _Run:
 
     def _run(self, levels: Levels, epoch: int, splits: Sequence[InputSplit], rows: Writer) -> bool:
         """Run an epoch of a plan with keyed steps; return True if its rows had columns that their source lacks."""
-        task = levels.task(Task(epoch, self._plan, (rows,), now=self._now), [True])
+        task = levels.task(Task(epoch, self._plan, (rows,), now=epoch_clock()), [True])
         # A task that reads has the rows of one source, whose clock they move.
         of_reader = [[split for split in splits if split.reader == number] for number in range(len(self._readers))]
         results = [result for own in of_reader for result in task(own)]

@@ -12,6 +12,7 @@ from sqlglot import exp
 from volley.plan.aggregates import Aggregation, avg, count, count_distinct, max_, min_, sum_
 from volley.plan.event_times import follows_windows
 from volley.plan.expressions import Expr, col
+from volley.plan.graph import reads_clock
 from volley.plan.sql_nodes import Mistake
 from volley.plan.windows import Window, session, sliding, tumbling
 from volley.queries.scope import PLACEHOLDER, Relation, Types, expression
@@ -109,7 +110,7 @@ class Groups:
                 raise Mistake("a query is grouped by two windows", key, "group the result of one by the other")
             self._window = _window(key)
             return
-        if not key.find(exp.Column):
+        if not key.find(exp.Column) and not reads_clock(expression(key, self._schema).node):
             raise Mistake("a group by a constant", key, "name a column, or the position of one in the list")
         self._keys.append((key, f"_key_{len(self._keys)}"))
 
