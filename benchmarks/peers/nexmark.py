@@ -25,8 +25,8 @@ _IN_SPARK = {
     "q7": """
         select b.auction, b.price, b.bidder, b.date_time, b.extra
         from bid b join (
-            select max(price) as price, window_time(window) as until
-            from (select price, window(date_time, '10 seconds') as window from bid) group by window
+            select price, window_time(window) as until
+            from (select max(price) as price, window from bid group by window(date_time, '10 seconds'))
         ) m on b.price = m.price
         where b.date_time between m.until - interval 9.999999 seconds and m.until + interval 0.000001 seconds
     """,
