@@ -204,6 +204,18 @@ def test_each_node_of_the_graph_has_its_rows(native: Environment, tmp_path: Path
     ], kinds
 
 
+def test_the_state_of_each_step_has_a_size(native: Environment, tmp_path: Path) -> None:
+    rows = native.from_source(MemorySource([{"id": number} for number in range(5_000)], rows_per_epoch=2_500))
+    once = rows.deduplicate("id").limit(10_000)
+    job = native.execute("sizes", once.to_sink(MemorySink("sizes")))
+    sizes = [node.state_bytes for node in job.status().graph if node.kind == "keyed"]
+    files = tmp_path.glob("**/deduplicate-0/*/state-*.arrow")
+    assert sizes[0] == sum(file.stat().st_size for file in files) > 5_000 * 8
+    assert 0 < sizes[1] < 1_000
+    text = job.metrics.to_prometheus_format()
+    assert f'volley_iceberg_state_bytes{{job_name="sizes",step="deduplicate-0"}} {float(sizes[0])}' in text
+
+
 def test_the_tables_of_a_job_have_their_totals(
     native: Environment, config: IcebergSinkConfig, load: Callable[[], Table]
 ) -> None:

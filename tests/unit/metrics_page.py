@@ -45,6 +45,7 @@ def exposed_text() -> str:
     metrics.record_expectation("price is not negative", rows=1, failed=1, unknown=1)
     metrics.record_epoch(3)
     metrics.record_state("running")
+    metrics.record_state_bytes(1, "windows-0", 1)
     metrics.record_source_watermarks({"iceberg:db.events": datetime(2026, 1, 1, tzinfo=UTC)})
     metrics.record_watermark(datetime(2026, 1, 1, tzinfo=UTC))
     metrics.follow(lambda: EpochProgress(4))

@@ -106,7 +106,8 @@ class Levels:
                 results = results + self._merged(run, task, due, first=len(results))
             merges |= due
         for number, merge in self._closed_together(merges).items():
-            self.states[number].finish(merge)
+            state, at = self.states[number], self.graph.numbers[id(self.graph.keyed[number])]
+            self.of_job.record_state_bytes(at, state.name, state.finish(merge))
             rows = any(clock.latest is not None for clock in merge.done.clocks)
             (self.without_rows.discard if rows else self.without_rows.add)(number)
         self._merges.update(merges)

@@ -223,8 +223,16 @@ class KeyedState:
             for number in range(self.inputs)
         )
 
-    def finish(self, merge: EpochMerge) -> None:
+    @property
+    def name(self) -> str:
+        """The name of its folder, such as ``"windows-0"``."""
+        return self.url.rstrip("/").rpartition("/")[2]
+
+    def finish(self, merge: EpochMerge) -> int:
         """Make the state after an epoch durable, and delete what no later epoch needs. Before the epoch's commits.
+
+        Returns:
+            The bytes of its files.
 
         Raises:
             StorageError: If it can't be written, or a file of the state is missing.
@@ -237,6 +245,7 @@ class KeyedState:
         reach("after-state", merge.epoch)
         self._recent[merge.epoch] = done
         self._clean(merge.epoch)
+        return _bytes(done.files, ())
 
     def _sized(self, file: StateFile) -> StateFile:
         return file if file.size else replace(file, size=self._files.size(self._path(file.url)))

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 from volley.columns.letters import only_column
 from volley.engine.options import JobContext
@@ -98,7 +99,8 @@ def _with_figures(
         # They pass on what they get.
         rows = sink.records_written if sink else sum(source.rows for source in inputs)
         rate = sum(source.rows_per_second for source in inputs)
-    return replace(node, rows=rows, rows_per_second=rate, bad=now.bad, rejected=now.rejected)
+    kept: Any = {"bad": now.bad, "rejected": now.rejected, "state_bytes": now.state_bytes}
+    return replace(node, rows=rows, rows_per_second=rate, **kept)
 
 
 def _sources(metrics: Metrics) -> tuple[SourceStatus, ...]:

@@ -129,12 +129,14 @@ class NodeFigures:
         bad: Rows that could not be read, computed or written there.
         rejected: Rows that it rejects, as a keyed step, as late, early or without a time.
         rows_per_second: Rows of the last epoch, by its seconds.
+        state_bytes: Bytes of a keyed step's state after the last epoch.
     """
 
     rows: int = 0
     bad: int = 0
     rejected: int = 0
     rows_per_second: float = 0.0
+    state_bytes: int = 0
 
 
 @dataclass(frozen=True)

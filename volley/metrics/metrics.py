@@ -56,6 +56,9 @@ _SOURCE_WATERMARK = Description(
     "Watermark of a source's rows at the slowest keyed step, in seconds since 1970",
     lambda watermark: watermark.timestamp(),
 )
+_STATE_BYTES = Description(
+    "state_bytes", "gauge", "Bytes of the state of a keyed step, after the last epoch", lambda size: size
+)
 _READ = Description("source_records_read", "counter", "Rows read of a source, good and bad ones", lambda rows: rows)
 _LAG = described(Lag, "source_lag_")
 _TABLE = described(TableFigures, "table_")
@@ -63,7 +66,7 @@ _TOTALS = described(TableTotals, "table_")
 _EXPECTATION = described(ExpectationFigures, "expectation_")
 _RUNNING = described(EpochProgress, "running_epoch_")
 DESCRIPTIONS = (
-    *(*SERIES, _STATE, _RESTARTS, LOSSES, *UNFIT, BUILD, _EPOCH, _WATERMARK, _READ, _SOURCE_WATERMARK),
+    *(*SERIES, _STATE, _RESTARTS, LOSSES, *UNFIT, BUILD, _EPOCH, _WATERMARK, _READ, _SOURCE_WATERMARK, _STATE_BYTES),
     *(*_LAG, *_TABLE, *_TOTALS, *_EXPECTATION, *_RUNNING),
 )
 """All metrics of a job, whether it has them now or not."""
@@ -98,6 +101,7 @@ class Metrics(Figures):
         self._source_watermarks: dict[str, datetime] = {}
         self._tables: dict[str, TableFigures] = {}
         self._nodes: dict[int, NodeFigures] = {}
+        self._states: dict[str, int] = {}
         self._expectations: dict[str, ExpectationFigures] = {}
         self._letters: deque[DeadLetter] = deque(maxlen=LAST_LETTERS)
         self._totals: dict[str, TableTotals] = {}
@@ -169,6 +173,12 @@ class Metrics(Figures):
         """What has become of each expectation, by its name; of an epoch once it is in every sink."""
         with self._lock:
             return dict(self._expectations)
+
+    @property
+    def by_state(self) -> Mapping[str, int]:
+        """The bytes of the state of each keyed step, by the name of its folder in the checkpoint."""
+        with self._lock:
+            return dict(self._states)
 
     @property
     def letters(self) -> Sequence[DeadLetter]:
@@ -316,6 +326,17 @@ class Metrics(Figures):
             now = self._nodes.get(number, NodeFigures())
             self._nodes[number] = replace(now, rejected=now.rejected + rows)
 
+    def record_state_bytes(self, number: int, name: str, size: int) -> None:
+        """Keep the bytes of a keyed step's state.
+
+        Args:
+            number: The step's number in the job's graph.
+            name: That of the state's folder in the checkpoint.
+        """
+        with self._lock:
+            self._nodes[number] = replace(self._nodes.get(number, NodeFigures()), state_bytes=size)
+            self._states[name] = size
+
     def record_lag(self, lag: Lag, source: str | None = None) -> None:
         """Keep how far a source has been read.
 
@@ -404,6 +425,9 @@ class Metrics(Figures):
         yield from families(prefix, _LAG, lags)
         watermarks = [({**job, "source": name}, at) for name, at in self.source_watermarks.items()]
         yield from families(prefix, [_SOURCE_WATERMARK], watermarks)
+        yield from families(
+            prefix, [_STATE_BYTES], [({**job, "step": name}, size) for name, size in self.by_state.items()]
+        )
         tables = [(sink, name, now) for sink in (self, *sinks) for name, now in sink.by_table.items()]
         readings = [({**sink._labels, "table": name}, now) for sink, name, now in tables]
         yield from families(prefix, _TABLE, readings)

@@ -42,6 +42,7 @@ class GraphNode:
         rows_per_second: Those of the last epoch, by its seconds.
         bad: Rows that could not be read, computed or written there.
         rejected: Rows that a keyed step rejects, as late, early or without a time.
+        state_bytes: Bytes of a keyed step's state after the last epoch.
     """
 
     id: int
@@ -52,6 +53,7 @@ class GraphNode:
     rows_per_second: float = 0.0
     bad: int = 0
     rejected: int = 0
+    state_bytes: int = 0
 
 
 @dataclass(frozen=True)
