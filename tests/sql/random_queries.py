@@ -148,7 +148,8 @@ class Draw:
         distinct = "distinct " if self._is(0.15) else ""
         text = f"select {distinct}{self._as(listed)} from {source}{where}"
         if not distinct and self._is(0.06):
-            text += f" qualify {self._windowed(columns)[0]} {self._of(['=', '<=', '>'])} {self._of(_LITERALS['int'])}"
+            value, column = self._windowed(columns)
+            text += f" qualify {value} {self._of(['=', '<=', '>'])} {self._of(_LITERALS[column.kind])}"
         return text, [column for _, column in listed]
 
     def _as(self, listed: list[tuple[str, Column]]) -> str:
