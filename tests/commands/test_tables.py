@@ -71,7 +71,13 @@ def test_erase_takes_a_file_of_keys(folder: Path) -> None:
     SnapshotManager(TableRef("db", "t", IcebergStorage.Local(f"{folder}/lake"))).create_tag("kept")
     assert "the tags kept" in ended(folder, "erase", str(keys)).output
     assert table_in(folder).scan().to_arrow().num_rows == 6
-    assert "none of" in volley(folder, "erase", str(keys), "--drop-tags", "--orphans-older-than", "0s")
+    (folder / "state").mkdir()
+    (folder / "state" / "1.delta").touch()
+    named = volley(folder, "erase", str(keys), "--dry-run", "--drop-tags", "--checkpoint", str(folder / "state"))
+    assert "1.delta: it is state of Spark" in named
+    (folder / "state" / "1.delta").unlink()
+    settings = ["--drop-tags", "--orphans-older-than", "0s", "--checkpoint", str(folder / "state")]
+    assert "none of" in volley(folder, "erase", str(keys), *settings)
     assert sorted(table_in(folder).scan().to_arrow()["id"].to_pylist()) == [0, 2, 10, 11]
     keys.write_text("id: 1")
     assert ended(folder, "erase", str(keys)).exit_code == 2

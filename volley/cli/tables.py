@@ -261,6 +261,10 @@ def erase(
     orphans_older_than: Annotated[
         str, typer.Option(metavar="AGE", help="The least age of deleted files that belong to no snapshot.")
     ] = "3d",
+    checkpoints: Annotated[
+        list[str] | None,
+        typer.Option("--checkpoint", metavar="FOLDER", help="A checkpoint in which the proof looks too; repeatable."),
+    ] = None,
 ) -> None:
     """Erase the rows with some keys from a table, its history and its dead letters, and prove that none is left.
 
@@ -279,6 +283,7 @@ def erase(
             _keys(keys),
             dry_run=dry_run,
             letters=[*_letters(table)],
+            checkpoints=checkpoints or (),
             drop_tags=drop_tags,
             orphans_older_than=orphans_older_than,
         )

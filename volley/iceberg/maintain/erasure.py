@@ -23,6 +23,7 @@ from volley.iceberg.maintain.manifests import drop_removed_entries
 from volley.iceberg.maintain.options import EraseOptions, Runner
 from volley.iceberg.maintain.refs import drop_ref
 from volley.iceberg.maintain.sought import SoughtKeys, SoughtLetters, SoughtRows, keys_of
+from volley.iceberg.maintain.state_traces import StateTraces, check_folders
 from volley.iceberg.maintain.told import told
 from volley.iceberg.maintain.traces import Traces, read_metadata
 from volley.iceberg.maintain.unneeded import check_own_files, find_orphans, unneeded_files
@@ -56,12 +57,33 @@ def erase(ref: TableRef, options: EraseOptions) -> Erasure:
     letters = (_of_letters(table_ref(each), keys, options) for each in options.letters)
     erasures = [_Erasure.of(ref, table, keys, options), *letters]
     # Nothing changes in any table if one of them refuses.
+    check_folders(options.checkpoints)
     for erasure in erasures:
         erasure.check()
     done = [erasure.planned() if options.dry_run else erasure.run() for erasure in erasures]
     if options.proof and not options.dry_run:
         done = [erasure.prove(result) for erasure, result in zip(erasures, done, strict=True)]
-    return replace(done[0], letters=tuple(done[1:]))
+    return _with_states(replace(done[0], letters=tuple(done[1:])), keys, options)
+
+
+def _with_states(erasure: Erasure, keys: SoughtKeys, options: EraseOptions) -> Erasure:
+    """Read the checkpoints too; raise an error if a file of them has such a row, unless nothing was to be done."""
+    if not options.checkpoints:
+        return erasure
+    traces = StateTraces(keys)
+    reasons = [found for folder in options.checkpoints for found in traces.looked_through(folder)]
+    guilty = [(path, reason) for path, reason in reasons if reason is not None]
+    if guilty and not options.dry_run:
+        raise StorageError(
+            f"rows of table {erasure.table} are erased from it, but {len(guilty)} files of checkpoints have some, or "
+            f"may have: {_shown(guilty)}",
+            hint="do what stands behind each file, then erase again: the proof is made anew",
+        )
+    return replace(erasure, left=(*erasure.left, *guilty), files_read=erasure.files_read + len(reasons))
+
+
+def _shown(guilty: Sequence[tuple[str, str]]) -> str:
+    return "; ".join(f"{path}: {reason}" for path, reason in guilty[:10])
 
 
 def _of_letters(ref: TableRef, keys: SoughtKeys, options: EraseOptions) -> _Erasure:
@@ -168,10 +190,9 @@ class _Erasure:
             if has_rows:
                 guilty.setdefault(path, "it has such rows, or values of them")
         if guilty:
-            shown = "; ".join(f"{path}: {reason}" for path, reason in list(guilty.items())[:10])
             raise StorageError(
                 f"rows of table {self.ref.name} are erased from its branches, but {len(guilty)} files or tags still "
-                f"have some: {shown}",
+                f"have some: {_shown([*guilty.items()])}",
                 hint="erase again once the reasons are gone; a job that still writes such rows has to stop first",
             )
         return replace(erasure, proven_at=table.metadata_location, files_read=count)

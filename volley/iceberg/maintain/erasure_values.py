@@ -26,7 +26,7 @@ class Erasure:
         files_deleted: The deleted files: of expired snapshots, orphans, metadata.
         left: What could not be erased, and why, by the location of a file or the name of a tag.
         proven_at: The metadata of the table of which all files were read again without such a row; None = not proven.
-        files_read: The number of files that were read for that.
+        files_read: The number of files that were read for that, those of checkpoints too.
         letters: The same of each table of dead letters.
         dry_run: True if nothing was done.
     """

@@ -22,6 +22,7 @@ from volley.checks import (
     keep,
     names,
     optional,
+    path,
     seconds,
 )
 from volley.contracts.epoch import WriteResult
@@ -30,6 +31,7 @@ from volley.errors import ConfigError
 from volley.iceberg.config import IcebergSinkConfig, table_ref
 from volley.iceberg.table import TableRef
 from volley.plan.expressions import Expr
+from volley.storage.paths import absolute
 
 __all__ = [
     "CompactionOptions",
@@ -242,6 +244,9 @@ class EraseOptions:
         dry_run: Change nothing, and return what would be done.
         letters: The tables of dead letters of the jobs that write to the table, as `TableRef` or a sink's config, such
             as ``config.dead_letter_table``: a letter goes if the text of each value of a key stands in it as a word.
+        checkpoints: The folders of the checkpoints of jobs that read the rows, and of logs of their webhooks: the proof
+            reads them too, and names each file in which all values of a key stand in one row, in whatever columns. They
+            are not changed. A file that can't be read is named as well.
         drop_tags: True drops tags of snapshots that have the rows; False = such a tag is an error, and nothing changes.
         orphans_older_than: Files that belong to no snapshot and have such rows are deleted from this age on; a running
             job may still commit younger ones. Without such a job, ``"0s"``.
@@ -258,6 +263,7 @@ class EraseOptions:
     dry_run: bool = False
     _: KW_ONLY
     letters: Sequence[TableRef | IcebergSinkConfig] = ()
+    checkpoints: Sequence[str] = ()
     drop_tags: bool = False
     orphans_older_than: Duration = timedelta(days=3)
     outside: bool = False
@@ -265,7 +271,9 @@ class EraseOptions:
 
     def __post_init__(self) -> None:
         keep(self, keys=_keys, proof=flag, dry_run=flag, letters=_tables, drop_tags=flag, outside=flag)
-        keep(self, orphans_older_than=duration_or_zero, run=optional(_RUNNER))
+        keep(self, orphans_older_than=duration_or_zero, run=optional(_RUNNER), checkpoints=_folders)
+        if self.checkpoints and not (self.proof or self.dry_run):
+            raise ConfigError("checkpoints are given, and proof=False", hint="the proof reads them: leave proof out")
 
 
 @dataclass(frozen=True)
@@ -350,3 +358,9 @@ def _tables(name: str, value: Any) -> tuple[TableRef, ...]:
     if not isinstance(value, list | tuple):
         raise ConfigError(f"{name} are {value!r}", hint="a list of tables, [config.dead_letter_table]")
     return tuple(map(table_ref, value))
+
+
+def _folders(name: str, value: Any) -> tuple[str, ...]:
+    if not isinstance(value, list | tuple):
+        raise ConfigError(f"{name} are {value!r}", hint='a list of folders, ["/data/checkpoints/orders"]')
+    return tuple(absolute(path(name, each)) for each in value)
