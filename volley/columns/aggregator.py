@@ -17,14 +17,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from volley.columns.accumulators import Accumulator, accumulator
-from volley.columns.aggregates import aggregated_schema, key_fields
-from volley.columns.compiled import CompiledExpression, whole
+from volley.columns.aggregates import aggregated_schema
+from volley.columns.compiled import whole
 from volley.columns.dictionaries import is_encoded, make_batch
-from volley.columns.exact import restored, stored
-from volley.columns.expressions import compile_expression
+from volley.columns.exact import restored
 from volley.columns.groups import are_among, by_key
+from volley.columns.keyed import KeyedOperator, key_values
 from volley.columns.keys.normal import normal
-from volley.columns.operators import Merged, Operator, Times
+from volley.columns.operators import Merged, Times
 from volley.columns.weights import weighted_accumulator, weights_of
 from volley.columns.window_states import END, START, Closing, Gaps, Grouping, Windows
 from volley.columns.windows import groups_of, windows_of
@@ -33,17 +33,16 @@ from volley.plan.expression_nodes import Column
 from volley.plan.keyed_nodes import CHANGE, WINDOW_COLUMNS, Aggregate
 from volley.plan.windows import Spans, microseconds
 
-__all__ = ["Aggregator", "key_values"]
+__all__ = ["Aggregator"]
 
 
 @dataclass(frozen=True)
-class Aggregator(Operator):
+class Aggregator(KeyedOperator):
     """An aggregate compiled for rows of one schema: an `Operator` with one input."""
 
     folder: ClassVar[str] = "windows"
     faults: ClassVar[tuple[str, str]] = ("it is in no window", "its windows are closed")
     node: Aggregate
-    input: pa.Schema
 
     @cached_property
     def windows(self) -> Windows:
@@ -78,12 +77,11 @@ class Aggregator(Operator):
     @cached_property
     def grouping(self) -> Grouping:
         """The columns of its states."""
-        keys = tuple(f"key_{number}" for number in range(len(self.node.keys)))
         states = [
             (part.merge, tuple(f"state_{number}_{column}" for column in range(len(part.types))))
             for number, part in enumerate(self._accumulators)
         ]
-        return Grouping(keys, tuple(states))
+        return Grouping(self.key_names, tuple(states))
 
     @property
     def states(self) -> tuple[pa.Schema, ...]:
@@ -91,10 +89,9 @@ class Aggregator(Operator):
 
     @cached_property
     def _states(self) -> pa.Schema:
-        keys = [stored(field.type) for field in key_fields(self.node.keys, self.input)]
         types = [data_type for part in self._accumulators for data_type in part.types]
         names = [*self.windows.times, *self.grouping.keys, *self.grouping.state_names]
-        return pa.schema(zip(names, [pa.int64()] * len(self.windows.times) + keys + types, strict=True))
+        return pa.schema(zip(names, [pa.int64()] * len(self.windows.times) + self.key_types + types, strict=True))
 
     def time_column(self, input: int) -> str | None:
         return self.node.on
@@ -103,7 +100,7 @@ class Aggregator(Operator):
         return self.windows.ends(times)
 
     def lifted(self, input: int, batch: pa.RecordBatch, times: pa.Array | None) -> pa.Table:
-        keys = [self._key_of(batch, number) for number in range(len(self._keys))]
+        keys = [self._key_of(batch, number) for number in range(len(self.node.keys))]
         known = np.zeros(len(batch), np.int64) if times is None else times.to_numpy()
         numbers = weights_of(batch) if self.node.takes_changes else times
         columns = [
@@ -119,7 +116,7 @@ class Aggregator(Operator):
 
     def _key_of(self, batch: pa.RecordBatch, number: int) -> pa.Array:
         """Return a key of each row; a column that is a dictionary stays so."""
-        node, key = self.node.keys[number], self._keys[number]
+        node, key = self.node.keys[number], self.compiled_keys[number]
         if isinstance(node, Column) and not pa.types.is_floating(key.type):
             column = batch.column(node.name)
             if is_encoded(column.type, key.type):
@@ -196,9 +193,9 @@ class Aggregator(Operator):
         """Return the rows of windows and groups; without states, those of deleted sessions, only their keys."""
         spans = (START, END) if self.node.windowing else ()
         times = [windows[name].cast(self.output.field(0).type) for name in spans]
-        types = (field.type for field in key_fields(self.node.keys, self.input))
         keys = [
-            restored(whole(windows[name]), data_type) for name, data_type in zip(self.grouping.keys, types, strict=True)
+            restored(whole(windows[name]), field.type)
+            for name, field in zip(self.key_names, self.key_fields, strict=True)
         ]
         has_states = set(self.grouping.state_names) <= set(windows.column_names)
         results = self._results(windows) if has_states else self._nothing(len(windows))
@@ -222,22 +219,12 @@ class Aggregator(Operator):
         return [pa.nulls(rows, part.result) for part in self._accumulators[: len(self.node.aggregates)]]
 
     @cached_property
-    def _keys(self) -> Sequence[CompiledExpression]:
-        return [compile_expression(key, self.input) for key in self.node.keys]
-
-    @cached_property
     def _accumulators(self) -> Sequence[Accumulator]:
         aggregates = [aggregation for _, aggregation in self.node.aggregates]
         if not self.node.takes_changes:
             return [accumulator(aggregation, self.input) for aggregation in aggregates]
         # The last one counts the rows.
         return [weighted_accumulator(aggregation, self.input) for aggregation in (*aggregates, count())]
-
-
-def key_values(key: CompiledExpression, batch: pa.RecordBatch) -> pa.Array:
-    """Return the key of each row; equal ones have equal bytes."""
-    values = key.column(batch)
-    return normal(values.cast(pa.string()) if pa.types.is_null(values.type) else values)
 
 
 @dataclass(frozen=True)

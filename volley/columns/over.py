@@ -17,17 +17,16 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from volley.columns.accumulators import accumulator
-from volley.columns.aggregates import aggregate_type, key_fields, time_type
-from volley.columns.aggregator import key_values
-from volley.columns.compiled import CompiledExpression, whole
+from volley.columns.aggregates import aggregate_type, time_type
+from volley.columns.compiled import whole
 from volley.columns.dictionaries import decode
-from volley.columns.exact import stored
 from volley.columns.expressions import compile_expression
 from volley.columns.groups import are_among, by_key
+from volley.columns.keyed import KeyedOperator
 from volley.columns.keys.equality import differing, matching_rows, row_hashes
 from volley.columns.keys.normal import Bools, normal
 from volley.columns.keys.order import sort_indices, sort_keys
-from volley.columns.operators import Merged, Operator, Times
+from volley.columns.operators import Merged, Times
 from volley.columns.ranges import aggregated_ranges
 from volley.columns.roles import ChangeColumns
 from volley.columns.weights import weights_of
@@ -115,19 +114,18 @@ class _Places:
 
 
 @dataclass(frozen=True)
-class OverOperator(Operator):
+class OverOperator(KeyedOperator):
     """Functions of ordered rows, compiled for rows of one schema: an `Operator` with one input."""
 
     folder: ClassVar[str] = "over"
     faults: ClassVar[tuple[str, str]] = ("it has no place", "the rows of its key have come out")
     node: Over
-    input: pa.Schema
 
     @cached_property
     def output(self) -> pa.Schema:
         if self.node.on is not None:
             time_type(self.node.on, self.input, "over")
-        key_fields(self.node.keys, self.input)
+        _ = self.key_fields
         sort_keys(self.node.ordering.order, self.input)
         types = {field.name: field.type for field in self._rows}
         types |= {name: self._result(function) for name, function in self.node.functions}
@@ -186,8 +184,10 @@ class OverOperator(Operator):
     @cached_property
     def _states(self) -> pa.Schema:
         fields = [(name, pa.int64()) for name in self._times]
-        keys = [stored(field.type) for field in key_fields(self.node.keys, self.input)]
-        fields += [*zip(self._key_names, keys, strict=True), *zip(self._columns, self._rows.types, strict=True)]
+        fields += [
+            *zip(self.key_names, self.key_types, strict=True),
+            *zip(self._columns, self._rows.types, strict=True),
+        ]
         return pa.schema([*fields, (_WEIGHT, pa.int8())] if self.node.takes_changes else fields)
 
     def time_column(self, input: int) -> str | None:
@@ -202,7 +202,7 @@ class OverOperator(Operator):
     def lifted(self, input: int, batch: pa.RecordBatch, times: pa.Array | None) -> pa.Table:
         columns = [
             *(pa.array(np.zeros(len(batch), np.int64)) if times is None else times for _ in self._times),
-            *(key_values(key, batch) for key in self._keys),
+            *self.key_columns(batch),
             *(decode(batch.column(name)) for name in self._rows.names),
             *([weights_of(batch).cast(pa.int8())] if self.node.takes_changes else []),
         ]
@@ -219,7 +219,7 @@ class OverOperator(Operator):
             return Merged(self._batches(rows, "update_after"), (table.filter(pa.array(~is_due)),))
         ttl = self.node.ordering.ttl
         waited = old[0] if ttl is None else seen_since(old[0], watermark - microseconds(ttl))
-        is_touched = are_among(waited, new[0], self._key_names)
+        is_touched = are_among(waited, new[0], self.key_names)
         known = waited.filter(pa.array(is_touched))
         states = self._left(pa.concat_tables([known, *new]))
         (earlier, _), (rows, kept) = self._computed(known), self._computed(states)
@@ -231,7 +231,7 @@ class OverOperator(Operator):
         """Return states without those that deletions take back; a deletion that comes before its row stays."""
         if not self.node.takes_changes:
             return states
-        names = [*self._key_names, *self._columns]
+        names = [*self.key_names, *self._columns]
         is_deleted = pc.less(states[_WEIGHT], 0)
         gone, there = (np.flatnonzero(mask) for mask in (is_deleted, pc.invert(is_deleted)))
         rows = states.select(names)
@@ -282,7 +282,7 @@ class OverOperator(Operator):
 
     def _ordered(self, states: pa.Table) -> tuple[pa.Table, _Places]:
         """Return states in order, by their hashes where the order does not tell them apart."""
-        rows, groups = by_key(states, self._key_names)
+        rows, groups = by_key(states, self.key_names)
         names = dict(zip(self._rows.names, self._columns, strict=True))
         keys = [(names[name], direction) for name, direction in sort_keys(self.node.ordering.order, self._rows)]
         # 0.0 and -0.0 are one value.
@@ -321,14 +321,6 @@ class OverOperator(Operator):
         # Rows that the order does not tell apart have one range, as have all of a key without an order.
         ranges, numbers = np.unique(np.stack(bounds), axis=1, return_inverse=True)
         return aggregated_ranges(part, states, *ranges).take(pa.array(numbers.reshape(-1)))
-
-    @cached_property
-    def _keys(self) -> Sequence[CompiledExpression]:
-        return [compile_expression(key, self.input) for key in self.node.keys]
-
-    @cached_property
-    def _key_names(self) -> list[str]:
-        return [f"key_{number}" for number in range(len(self.node.keys))]
 
     @cached_property
     def _columns(self) -> list[str]:

@@ -10,15 +10,13 @@ from typing import ClassVar
 import numpy as np
 import pyarrow as pa
 
-from volley.columns.aggregates import key_fields, time_type
-from volley.columns.aggregator import key_values
-from volley.columns.compiled import CompiledExpression, whole
+from volley.columns.aggregates import time_type
+from volley.columns.compiled import whole
 from volley.columns.dictionaries import decode
-from volley.columns.exact import stored
-from volley.columns.expressions import compile_expression
 from volley.columns.groups import by_key
+from volley.columns.keyed import KeyedOperator
 from volley.columns.keys.normal import Bools
-from volley.columns.operators import Merged, Operator, Times
+from volley.columns.operators import Merged, Times
 from volley.columns.series_functions import SeriesPart, SeriesRows, series_part, series_type
 from volley.plan.keyed_nodes import Series
 from volley.plan.windows import microseconds
@@ -29,7 +27,7 @@ _TIME = "time"
 
 
 @dataclass(frozen=True)
-class SeriesOperator(Operator):
+class SeriesOperator(KeyedOperator):
     """Series functions compiled for rows of one schema: an `Operator` with one input.
 
     A state is a row with its key, and what the functions keep of it. A row comes out once the watermark is behind its
@@ -39,12 +37,11 @@ class SeriesOperator(Operator):
     folder: ClassVar[str] = "series"
     faults: ClassVar[tuple[str, str]] = ("it is in no series", "later rows of its series have come out")
     node: Series
-    input: pa.Schema
 
     @cached_property
     def output(self) -> pa.Schema:
         time = time_type(self.node.ordering.on, self.input, "series")
-        key_fields(self.node.keys, self.input)
+        _ = self.key_fields
         types = {field.name: field.type for field in self.input}
         types |= {name: series_type(function, self.input, time) for name, function in self.node.functions}
         return pa.schema(types.items())
@@ -55,11 +52,15 @@ class SeriesOperator(Operator):
 
     @cached_property
     def _states(self) -> pa.Schema:
-        keys = [stored(field.type) for field in key_fields(self.node.keys, self.input)]
         columns = [f"column_{number}" for number in range(len(self.input))]
         kept = [name for names in self._state_names for name in names]
-        types = [pa.int64(), *keys, *self.input.types, *(data_type for part in self._parts for data_type in part.types)]
-        return pa.schema(zip([_TIME, *self._key_names, *columns, *kept], types, strict=True))
+        types = [
+            pa.int64(),
+            *self.key_types,
+            *self.input.types,
+            *(data_type for part in self._parts for data_type in part.types),
+        ]
+        return pa.schema(zip([_TIME, *self.key_names, *columns, *kept], types, strict=True))
 
     def time_column(self, input: int) -> str:
         return self.node.ordering.on
@@ -73,7 +74,7 @@ class SeriesOperator(Operator):
     def lifted(self, input: int, batch: pa.RecordBatch, times: pa.Array) -> pa.Table:
         columns = [
             times,
-            *(key_values(key, batch) for key in self._keys),
+            *self.key_columns(batch),
             *map(decode, batch.columns),
             *(column for part in self._parts for column in part.lift(batch, times)),
         ]
@@ -82,7 +83,7 @@ class SeriesOperator(Operator):
     def merge(self, old: Sequence[pa.Table], new: Sequence[pa.Table], before: int, watermark: int) -> Merged:
         table = pa.concat_tables([*old, *new])
         waits = table[_TIME].to_numpy() >= watermark
-        rows, groups = by_key(table.filter(pa.array(~waits)), self._key_names)
+        rows, groups = by_key(table.filter(pa.array(~waits)), self.key_names)
         order = np.lexsort((rows[_TIME].to_numpy(), groups))
         rows, groups = rows.take(pa.array(order)).combine_chunks(), groups[order]
         series = self._series(rows[_TIME].to_numpy(), groups, before)
@@ -120,14 +121,6 @@ class SeriesOperator(Operator):
         columns = {name: whole(rows[f"column_{number}"]) for number, name in enumerate(self.input.names)}
         columns |= zip((name for name, _ in self.node.functions), results, strict=True)
         return pa.RecordBatch.from_arrays([columns[name] for name in self.output.names], schema=self.output)
-
-    @cached_property
-    def _keys(self) -> Sequence[CompiledExpression]:
-        return [compile_expression(key, self.input) for key in self.node.keys]
-
-    @cached_property
-    def _key_names(self) -> list[str]:
-        return [f"key_{number}" for number in range(len(self.node.keys))]
 
     @cached_property
     def _parts(self) -> Sequence[SeriesPart]:

@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import pyarrow as pa
 
-from volley.columns.aggregator import key_values
 from volley.columns.expressions import compile_expression
+from volley.columns.keyed import key_values
 from volley.columns.over import OverOperator
 from volley.iceberg.views.keys import Keys
 from volley.iceberg.views.operators import Side, ViewOperator, copies, negated, plain_column, united, weighted
