@@ -181,10 +181,12 @@ def test_what_may_not_change_while_there_is_state(native: Environment, tmp_path:
 def test_the_gap_of_sessions_may_not_change_while_there_is_state(native: Environment, tmp_path: Path) -> None:
     write(tmp_path / "in", 0, ("ada", 1.0, 0))
     users = native.from_source(FileSource(str(tmp_path / "in"), format="parquet")).key_by("user")
-    users.window(session("1m"), on="at").aggregate(n=count()).to_sink(MemorySink("visits")).execute("visits")
-    longer = users.window(session("2m"), on="at").aggregate(n=count())
-    with pytest.raises(PlanError, match="keyed steps have changed"):
-        longer.to_sink(MemorySink("visits")).execute("visits")
+    gap = 12_345_671
+    users.window(session(gap), on="at").aggregate(n=count()).to_sink(MemorySink("visits")).execute("visits")
+    for other in (gap + 1, "2m"):
+        longer = users.window(session(other), on="at").aggregate(n=count())
+        with pytest.raises(PlanError, match="keyed steps have changed"):
+            longer.to_sink(MemorySink("visits")).execute("visits")
 
 
 def test_what_a_job_with_windows_refuses(native: Environment, tmp_path: Path) -> None:

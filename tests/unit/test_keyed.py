@@ -32,6 +32,7 @@ from volley import (
     max_,
     min_,
     quantile,
+    rolling,
     session,
     sliding,
     sum_,
@@ -129,3 +130,17 @@ def test_refused(case: str) -> None:
     build, error, message = REFUSED[case]
     with pytest.raises(error, match=message):
         build(stream())
+
+
+def test_steps_that_differ_have_different_texts() -> None:
+    """A checkpoint knows by them that a step has changed."""
+    rows = Environment().from_source(MemorySource([], "id long, at timestamp"))
+    for one, other in (("12345671s", "12345672s"), ("100000d", "8639999999.999999s"), ("1234.5671s", "1234.5672s")):
+        assert repr(tumbling(one)) != repr(tumbling(other))
+        assert repr(rolling(one, count())) != repr(rolling(other, count()))
+        joins = (rows.join(rows, "id", within=span, time="at", suffix="_2") for span in (one, other))
+        assert len({*map(repr, joins)}) == 2
+
+
+def test_texts_of_spans_are_those_of_checkpoints_that_exist() -> None:
+    assert [repr(tumbling(size)) for size in ("30d", 0.1)] == ["tumbling('2.592e+06s')", "tumbling('0.1s')"]

@@ -8,7 +8,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from volley.contracts.dimension import Dimension, DimensionReader
-from volley.plan.windows import Timing
+from volley.plan.windows import Timing, seconds_text
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -151,7 +151,7 @@ class StreamJoin(KeyJoin):
 
     def __str__(self) -> str:
         left, right = self.times
-        spans = f"{self.before.total_seconds():g}s before to {self.after.total_seconds():g}s after"
+        spans = f"{seconds_text(self.before)} before to {seconds_text(self.after)} after"
         return f"{self.how} join of streams on {self._keys}, {right!r} from {spans} {left!r}"
 
 

@@ -10,7 +10,7 @@ from volley.errors import ExpressionError, brief
 from volley.html_table import text_html
 from volley.plan.aggregates import Aggregation, Value, value_node
 from volley.plan.expression_nodes import ExprNode, column_names
-from volley.plan.windows import Timing
+from volley.plan.windows import Timing, seconds_text
 
 __all__ = [
     *("SERIES", "SeriesTiming", "SeriesFunction", "ewm_mean", "increase", "previous", "rate", "rolling"),
@@ -50,7 +50,7 @@ class SeriesFunction:
         return set() if self.value is None else column_names(self.value)
 
     def __repr__(self) -> str:
-        span = None if self.span is None else f"{self.span.total_seconds():g}s"
+        span = None if self.span is None else seconds_text(self.span)
         before = [span] if self.function == "rolling" else [self.value, span]
         arguments = [repr(argument) for argument in (*before, self.aggregation) if argument is not None]
         return f"{self.function}({', '.join(arguments)})"

@@ -12,7 +12,17 @@ from volley.errors import ConfigError, brief
 
 __all__ = [
     *("Calendar", "CalendarUnit", "Cumulative", "Emission", "LateRows", "Retention", "Session", "Spans", "Timing"),
-    *("Window", "Windowing", "calendar", "cumulative", "microseconds", "session", "sliding", "tumbling"),
+    *(
+        "Window",
+        "Windowing",
+        "calendar",
+        "cumulative",
+        "microseconds",
+        "seconds_text",
+        "session",
+        "sliding",
+        "tumbling",
+    ),
 ]
 
 Emission = OneOf["final", "updates"]
@@ -300,5 +310,12 @@ def microseconds(span: timedelta) -> int:
     return span // timedelta(microseconds=1)
 
 
+def seconds_text(span: timedelta) -> str:
+    """Return a time span in seconds, exactly: by the texts of its steps a checkpoint knows that they have changed."""
+    text = f"{span.total_seconds():g}"
+    # Of more than six digits only where they are needed: those of checkpoints that exist stay as they are.
+    return f"{text if timedelta(seconds=float(text)) == span else f'{span.total_seconds():.16g}'}s"
+
+
 def _text(span: timedelta) -> str:
-    return repr(f"{span.total_seconds():g}s")
+    return repr(seconds_text(span))
