@@ -116,8 +116,7 @@ def segment(folder: Path, *messages: bytes) -> Path:
     writer = segments.writer(segments.chain(100))
     writer.write(bytearray(b"".join(messages)), array("i", map(len, messages)))
     writer.finish(200, 1.5)
-    (path,) = (folder / "volley" / "source-0" / "segments").glob("*.arrow")
-    return path
+    return max((folder / "volley" / "source-0" / "segments").glob("*.arrow"))
 
 
 @pytest.mark.parametrize(
@@ -134,8 +133,10 @@ def test_a_segment_is_named_until_it_is_deleted(message: bytes, key: Any, lake: 
     path = segment(tmp_path / "job", *others, message)
     # Its batches are compressed: a scan of bytes alone could miss it.
     assert found(lake, tmp_path / "job", [key]) == [path.relative_to(tmp_path / "job").as_posix()]
-    path.unlink()
+    segments = Segments(str(path.parent))
     segment(tmp_path / "job", *others)
+    assert len(segments.listed()) == 2
+    segments.delete_before(segments.listed()[-1].first)
     assert found(lake, tmp_path / "job", [key]) == []
 
 
@@ -162,6 +163,10 @@ def test_requests_of_a_webhook(key: Any, lake: Lake, tmp_path: Path) -> None:
     assert found(lake, folder, [key]) == []
     log.append([Entry(b"", b"", b'{"id": "%s", "number": 987654321}' % GONE.encode())])
     assert [Path(path).suffix for path in found(lake, folder, [key])] == [".log"]
+    log.rotate()
+    LogFolder(str(folder)).release(log.end)
+    assert found(lake, folder, [key]) == []
+    log.close()
 
 
 def test_packed_and_nested_rows(lake: Lake, tmp_path: Path) -> None:

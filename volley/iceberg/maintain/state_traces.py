@@ -25,6 +25,10 @@ _STATE = f"run the job on until its windows and joins have let go of them, and t
 _STAGED = (
     f"run the job until it has committed them and a later segment has begun: it deletes the file itself; or {_OVER}"
 )
+_RECEIVED = (
+    "run the job until it has committed them and a later file has begun, after 64 MB of requests: it deletes the file "
+    "itself; or stop it, and start it over with another folder and fresh=True, then delete this one"
+)
 _FORMATS = {
     STATE.name: (STATE, _STATE),
     JOIN_ROWS.name: (JOIN_ROWS, "erase from the joined table too, then run the job on for three epochs"),
@@ -168,7 +172,7 @@ class StateTraces:
 
     def _reason_of_bytes(self, path: str, content: bytes) -> str | None:
         if content.startswith(_REQUESTS):
-            return f"it has such rows, or values of them: {_STAGED}" if self._in_leaves([content]) else None
+            return f"it has such rows, or values of them: {_RECEIVED}" if self._in_leaves([content]) else None
         # Numbers of epochs and positions would be taken for values.
         found = self._are_texts and self._in_leaves([content.decode(errors="replace")])
         return f"it has values of such rows: {_OVER}" if found else None
