@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from hypothesis import assume, example, given
 from hypothesis import strategies as st
@@ -72,6 +74,16 @@ def test_a_quote_that_is_never_closed_is_found(
     # Another mistake may come first; an escape at the end of a line is one, after which the next line may be told.
     elif not is_open(text, escape) and not any(f"{escape}{end}" in text for end in "\r\n"):
         assert "never closed" not in problem
+
+
+@pytest.mark.parametrize("block", range(12, 40))
+def test_a_line_end_in_quotes_is_whole_where_a_block_ends_in_it(
+    block: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "a.csv").write_bytes(b'1,"a\r\nb\r\n"\r\n2,"\r\n\r\n"\r\n3,c\r\n')
+    monkeypatch.setattr(csv_format, "_BLOCK", block)
+    opened = reader(tmp_path / "a.csv", tmp_path / "state", "a long, b string", options={"header": False})
+    assert strict(opened, splits(opened)) == [(1, "a\r\nb\r\n"), (2, "\r\n\r\n"), (3, "c")]
 
 
 @pytest.mark.parametrize("escape", [None, "\\"])

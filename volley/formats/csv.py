@@ -130,9 +130,10 @@ def _read_texts(file: InputFile, schema: pa.Schema, options: CsvOptions) -> Iter
 
 
 class _Ended:
-    """A byte stream whose last line has an end.
+    """A byte stream whose last line has an end, and of which no piece begins in the middle of one.
 
-    Without one, Arrow reads an empty last value as an empty text, not as null, if the value before it is quoted.
+    Without an end, Arrow reads an empty last value as an empty text, not as null, if the value before it is quoted. And
+    it drops a line feed at the beginning of a piece behind a carriage return, in quotes, too.
     """
 
     def __init__(self, stream: Any, options: CsvOptions) -> None:
@@ -142,9 +143,12 @@ class _Ended:
         self.closed = False
 
     def read(self, size: int) -> bytes:
-        # One byte less leaves room for the end: in a piece of its own, it would be a third block of the last row.
-        data = self._ahead or bytes(self._stream.read(size - 1))
-        self._ahead = bytes(self._stream.read(size - 1))
+        # Leave room for a line feed and the end: a piece of its own would be a third block of the last row.
+        data = self._ahead or bytes(self._stream.read(size - 2))
+        self._ahead = bytes(self._stream.read(size - 2))
+        if data[-1:] == b"\r" and self._ahead[:1] == b"\n":
+            data += b"\n"
+            self._ahead = self._ahead[1:] or bytes(self._stream.read(size - 2))
         if data and not self._ahead and data[-1] not in self._ends:
             data += b"\n"
         return data
