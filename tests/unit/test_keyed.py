@@ -92,6 +92,8 @@ REFUSED: dict[str, tuple[Callable[[Any], Any], type[Exception], str]] = {
     "a window of 0": (lambda s: tumbling(0), ConfigError, "size 0"),
     "gaps between windows": (lambda s: sliding("1m", every="2m"), ConfigError, "leave rows out"),
     "windows put off by their length": (lambda s: tumbling("1m", offset="1m"), ConfigError, "put off by '60s'"),
+    "too many windows of a row": (lambda s: sliding("365d", every="1s"), ConfigError, "in 31,536,000 windows"),
+    "too many growing windows": (lambda s: cumulative("365d", step="1s"), ConfigError, "in 31,536,000 windows"),
     "steps that don't fit": (lambda s: cumulative("1h", step="7m"), ConfigError, "don't consist of steps of '420s'"),
     "gaps of growing windows": (
         lambda s: s.key_by().window(cumulative("1h", step="1m"), on="at", fill_gaps="1h"),

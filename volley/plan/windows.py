@@ -25,6 +25,8 @@ __all__ = [
     ),
 ]
 
+_MOST_WINDOWS = 100_000
+
 Emission = OneOf["final", "updates"]
 """When a window's row comes out: once, when the window is closed; or after each change."""
 
@@ -55,6 +57,7 @@ class Spans:
             raise ConfigError(
                 f"windows of {_text(self.size)} every {_text(self.every)} leave rows out", hint="at most the size"
             )
+        _check_number(self.size, self.every)
         if self.offset >= self.every:
             raise ConfigError(
                 f"windows every {_text(self.every)} are put off by {_text(self.offset)}", hint="less than that"
@@ -91,6 +94,7 @@ class Cumulative:
                 f"windows of {_text(self.size)} don't consist of steps of {_text(self.step)}",
                 hint='the step divides the size: cumulative("1d", step="1h")',
             )
+        _check_number(self.size, self.step)
 
     def __repr__(self) -> str:
         return f"cumulative({_text(self.size)}, {_text(self.step)})"
@@ -315,6 +319,15 @@ def seconds_text(span: timedelta) -> str:
     text = f"{span.total_seconds():g}"
     # Of more than six digits only where they are needed: those of checkpoints that exist stay as they are.
     return f"{text if timedelta(seconds=float(text)) == span else f'{span.total_seconds():.16g}'}s"
+
+
+def _check_number(size: timedelta, every: timedelta) -> None:
+    """Raise ConfigError if a row would be in too many windows."""
+    if size / every > _MOST_WINDOWS:
+        raise ConfigError(
+            f"a row would be in {size // every:,} windows of {_text(size)} every {_text(every)}",
+            hint=f"at most {_MOST_WINDOWS:,}: let them be shorter, or further apart",
+        )
 
 
 def _text(span: timedelta) -> str:
