@@ -18,7 +18,6 @@ from volley.errors import ExpressionError, VolleyError
 from volley.plan.expressions import Expr, lit
 from volley.plan.places import Place, written_at
 from volley.plan.sql import sql
-from volley.queries.statements import tables_of
 from volley.stream.stream import DataStream
 
 __all__ = ["Expression", "Parts", "Scope"]
@@ -106,6 +105,8 @@ class Scope:
         Args:
             value: The text, or a model with it.
         """
+        from volley.queries.statements import tables_of
+
         settings: dict[str, Any] = {"text": value} if isinstance(value, str) else given(value)
         text = settings.pop("text")
         try:
