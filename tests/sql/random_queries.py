@@ -180,6 +180,9 @@ class Draw:
             self._of(["1 following", "current row"]),
         )
         frame = f"rows between {bounds[0]} and {self._of([bounds[1], 'unbounded following'])}"
+        if self._is(0.3):
+            function = f"{self._of(['first_value', 'last_value'])}({value}{self._of(['', ' ignore nulls'])})"
+            return f"{function} over ({by}{ordered} {frame})", column
         return f"{self._over_all(kind, value)} over ({by}{ordered} {frame})", column
 
     def _over_all(self, kind: str, value: str) -> str:

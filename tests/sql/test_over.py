@@ -32,6 +32,14 @@ QUERIES = [
     "select t from r limit 0",
     "select t, k from r order by t limit 0",
     "select t, sum(v) over (order by t rows unbounded preceding) as s from r qualify s > 3 and k = 'a'",
+    """select t, first_value(v) over (partition by k order by t) as f, last_value(v) over (order by t) as l,
+        last_value(v) over (partition by k order by t rows between 1 preceding and 2 following) as m from r""",
+    """select t, first_value(v ignore nulls) over (order by t desc) as f, last_value(v ignore nulls) over (
+        partition by k order by t rows between 2 preceding and current row) as l,
+        first_value(v respect nulls) over (order by t) as n from r""",
+    "select t, lag(v, 2, -1) over (partition by k order by t) as b, lead(v, 1, v * 2) over (order by t) as a from r",
+    """select t, percent_rank() over (partition by k order by v nulls first) as p,
+        cume_dist() over (partition by k order by v nulls first) as c, cume_dist() over (order by t) * 2 as d from r""",
 ]
 
 
@@ -49,7 +57,10 @@ def _plain(value: Any) -> Any:
 
 
 REFUSED = {
-    "select t, first_value(v) over (order by t) as f from r": "first_value can't be computed over rows",
+    "select t, nth_value(v, 2) over (order by t) as f from r": "nth_value can't be computed over rows",
+    "select t, first_value(v) over (partition by k) as f from r": "first_value without a value or an order",
+    "select t, rank() ignore nulls over (order by t) as f from r": "rank of values that are not null",
+    "select t, cume_dist() over (partition by k) as c from r": "cume_dist of some rows or without an order",
     "select t from r where row_number() over (order by t) < 3": "filter by them in QUALIFY",
     "select k, count(*) as n from r group by k having rank() over (order by k) > 1": "filter by them in QUALIFY",
     "select t, rank() over () as p from r": "rank without an order",
@@ -58,10 +69,10 @@ REFUSED = {
     "select t, sum(v) over (order by t range between 3 preceding and current row) as s from r": "by the distance",
     "select t, sum(v) over (order by t rows between 3 preceding and 1 preceding) as s from r": "has the row itself",
     "select t, sum(v) over (rows 3 preceding) as s from r": "without an order",
-    "select t, lag(v, 1, 0) over (order by t) as x from r": "lag got 3 arguments",
+    "select t, lag(v, 1, 0, 0) over (order by t) as x from r": "lag got 4 arguments",
     "select t, lag(v, 0) over (order by t) as x from r": "lag of the row itself",
     "select t, lag(v, k) over (order by t) as x from r": "a number of rows is a constant",
-    "select t, lag(v) ignore nulls over (order by t) as x from r": "IGNORENULLS in OVER",
+    "select t, lag(v) ignore nulls over (order by t) as x from r": "lag of values that are not null",
     "select t, sum(rank() over (order by t)) over () as x from r": "a query in FROM",
     "select t, rank() over w as p from r": "ALIAS can't be translated",
     "select k, rank() over (order by t) as p from r group by k": "t is not a column of the groups",

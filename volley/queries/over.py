@@ -8,7 +8,8 @@ from typing import Any
 
 from sqlglot import exp
 
-from volley.plan.aggregates import Aggregation
+from volley.plan.aggregates import Aggregation, first, last
+from volley.plan.choices import struct
 from volley.plan.expressions import Expr, col
 from volley.plan.over import OverFunction, dense_rank, lag, lead, rank, row_number, rows_between
 from volley.plan.sql_nodes import Mistake
@@ -22,6 +23,11 @@ __all__ = ["with_functions_over_rows"]
 
 _RANKS: dict[str, Callable[[], OverFunction]] = {"row_number": row_number, "rank": rank, "dense_rank": dense_rank}
 _NEIGHBOURS: dict[str, Callable[[Expr, int], OverFunction]] = {"lag": lag, "lead": lead}
+_ENDS = {**dict.fromkeys(("first_value", "first"), first), **dict.fromkeys(("last_value", "last"), last)}
+# A row's value in a struct is there even if it is null.
+_VALUE = "value"
+_ONE = exp.Literal.number(1)
+_ZERO = exp.Cast(this=exp.Literal.number(0), to=exp.DataType(this=exp.DType.DOUBLE))
 
 
 def with_functions_over_rows(
@@ -36,6 +42,8 @@ def with_functions_over_rows(
     columns, prefix = list(columns), "_over"
     while any(name.startswith(prefix) for name in types.of(relation.stream).names):
         prefix += "_"
+    columns = [(_with_shares(tree), name) for tree, name in columns]
+    condition = condition and _with_shares(condition)
     calls = [call for tree in (*(tree for tree, _ in columns), condition) if tree for call in tree.find_all(exp.Window)]
     orders: dict[str, _Over] = {}
     if inner := next((call for call in calls if call.find_ancestor(exp.Window)), None):
@@ -71,9 +79,16 @@ class _Over:
         function, name = call.this, f"{self.name}_{len(self.functions)}"
         if isinstance(function, exp.Filter):
             return self._aggregate(call, function.copy(), relation, name)
+        skips_nulls = isinstance(function, exp.IgnoreNulls)
+        if isinstance(function, exp.IgnoreNulls | exp.RespectNulls):
+            function = function.this
         if not isinstance(function, exp.Anonymous):
             raise Mistake(f"{str(function.key).upper()} in OVER", call, "name a function, such as row_number()")
         schema, called = self.types.of(relation.stream), function.name.lower()
+        if called in _ENDS:
+            return self._end(call, function, relation, name, skips_nulls)
+        if skips_nulls:
+            raise Mistake(f"{called} of values that are not null", call, "first_value and last_value can skip nulls")
         if called not in (*_RANKS, *_NEIGHBOURS):
             return self._aggregate(call, function.copy(), relation, name)
         if call.args.get("spec"):
@@ -86,14 +101,35 @@ class _Over:
             self.functions[name] = _RANKS[called]()
         else:
             value, *rows = function.expressions or [None]
-            if value is None or len(rows) > 1:
-                hint = f"{called}(value) or {called}(value, 2), which are null where there is no row"
+            if value is None or len(rows) > 2:
+                hint = f"{called}(value), {called}(value, 2), or {called}(value, 2, 0), of which 0 is for no row"
                 raise Mistake(f"{called} got {len(function.expressions)} arguments", function, hint)
             distance = _number(rows[0]) if rows else 1
             if distance == 0:
                 raise Mistake(f"{called} of the row itself", function, "name the column")
-            self.functions[name] = _NEIGHBOURS[called](expression(value, schema), distance)
+            found = expression(value, schema)
+            if len(rows) == 2:
+                self.functions[name] = _NEIGHBOURS[called](struct(value=found), distance)
+                column = exp.column(name, quoted=True)
+                is_absent = exp.If(this=exp.Is(this=column, expression=exp.Null()), true=rows[1].copy())
+                return exp.Case(ifs=[is_absent], default=_value_in(column))
+            self.functions[name] = _NEIGHBOURS[called](found, distance)
         return exp.column(name, quoted=True)
+
+    def _end(
+        self, call: exp.Window, function: exp.Anonymous, relation: Relation, name: str, skips_nulls: bool
+    ) -> exp.Expression:
+        """Note the first or last value of some rows, and return the tree of its result."""
+        called = function.name.lower()
+        if len(function.expressions) != 1 or not call.args.get("order"):
+            raise Mistake(f"{called} without a value or an order", call, f"{called}(value) over (order by …)")
+        (tree,) = function.expressions
+        if isinstance(tree, exp.IgnoreNulls | exp.RespectNulls):
+            skips_nulls, tree = isinstance(tree, exp.IgnoreNulls), tree.this
+        value = expression(tree, self.types.of(relation.stream))
+        column = exp.column(name, quoted=True)
+        self.functions[name] = _framed(call, _ENDS[called](value if skips_nulls else struct(value=value)))
+        return column if skips_nulls else _value_in(column)
 
     def _aggregate(self, call: exp.Window, function: exp.Expression, relation: Relation, name: str) -> exp.Expression:
         if not isinstance(function, exp.Filter) and not is_aggregate(function):
@@ -133,6 +169,38 @@ class _Over:
         return Relation(
             rows.key_by(*keys).order_by(*by, on=time, max_ahead=None).with_columns(**self.functions), relation.items
         )
+
+
+def _value_in(column: exp.Expression) -> exp.Expression:
+    return exp.Bracket(this=column.copy(), expressions=[exp.Literal.string(_VALUE)])
+
+
+def _with_shares(tree: exp.Expression) -> exp.Expression:
+    """Return a tree with the functions that are shares of a key's rows written as shares."""
+    for call in list(tree.find_all(exp.Window)):
+        name = call.this.name.lower() if isinstance(call.this, exp.Anonymous) else ""
+        if name not in ("percent_rank", "cume_dist"):
+            continue
+        if call.this.expressions or call.args.get("spec") or not call.args.get("order"):
+            raise Mistake(f"{name} of some rows or without an order", call, f"{name}() over (order by …)")
+        rows = _over(call, "count", exp.Star(), order=None)
+        if name == "cume_dist":
+            tree = replaced(tree, call, exp.Div(this=_over(call, "count", exp.Star()), expression=rows))
+            continue
+        share = exp.Div(this=_less_one(_over(call, "rank")), expression=_less_one(rows))
+        is_alone = exp.If(this=exp.EQ(this=rows.copy(), expression=_ONE.copy()), true=_ZERO.copy())
+        tree = replaced(tree, call, exp.Case(ifs=[is_alone], default=share))
+    return tree
+
+
+def _over(call: exp.Window, name: str, *arguments: exp.Expression, **changed: Any) -> exp.Window:
+    """Return another function of the rows of a call."""
+    function = exp.Anonymous(this=name, expressions=[*arguments])
+    return exp.Window(**{**call.copy().args, "this": function, **changed})
+
+
+def _less_one(tree: exp.Expression) -> exp.Expression:
+    return exp.Paren(this=exp.Sub(this=tree, expression=_ONE.copy()))
 
 
 def _framed(call: exp.Window, aggregation: Aggregation) -> OverFunction | Aggregation:
