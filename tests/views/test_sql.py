@@ -87,6 +87,8 @@ TEXTS = [
     "select t.r, u.y from (select k, rank() over (partition by name order by x nulls first) as r from a) as t "
     "join b as u on u.k = t.k and u.y < t.r",
     "select name, sum(x) as s, rank() over (order by sum(x) desc nulls last) as r from a group by name",
+    "select id, first_value(x) over (partition by k order by id, x nulls first, name nulls first) as f, "
+    "cume_dist() over (partition by name order by x nulls first) as c from a",
     "select id, s, max(s) over (partition by name) as m from "
     "(select id, name, sum(x) over (partition by k order by id rows between 1 preceding and current row) as s "
     "from (select distinct id, k, x, name from a) as d qualify count(*) over (partition by k, id) = 1) as t",
