@@ -38,6 +38,7 @@ from volley import (
     max_,
     min_,
     now,
+    row_number,
     sum_,
     tumbling,
 )
@@ -482,6 +483,11 @@ def test_what_a_view_can_not_have(orders: Known) -> None:
         (lambda: orders.stream.filter(col("at") > now() - timedelta(days=1)), PlanError, "change with the time"),
         (lambda: orders.stream.key_by("id").aggregate(latest=max_(now())), PlanError, "change with the time"),
         (lambda: orders.stream.with_processing_time("seen"), PlanError, "change with the time"),
+        (
+            lambda: orders.stream.key_by("id").order_by("price", ttl="1d").with_columns(n=row_number()),
+            PlanError,
+            "it has all rows",
+        ),
     ]
     for build, error, text in refused:
         with pytest.raises(error, match=text):

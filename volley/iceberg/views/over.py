@@ -7,8 +7,6 @@ from dataclasses import replace
 
 import pyarrow as pa
 
-from volley.columns.expressions import compile_expression
-from volley.columns.keyed import key_values
 from volley.columns.over import OverOperator
 from volley.iceberg.views.keys import Keys
 from volley.iceberg.views.operators import Side, ViewOperator, copies, negated, plain_column, united, weighted
@@ -31,8 +29,7 @@ class ViewOver(ViewOperator):
         # All rows are there: no time has to pass before they are final.
         self._over = OverOperator(replace(node, ordering=replace(node.ordering, on=None)), before.schema)
         super().__init__(node, [before], self._over.output)
-        self._keys = {f"key_{number}": compile_expression(key, before.schema) for number, key in enumerate(node.keys)}
-        self._columns = {name: plain_column(key) for name, key in zip(self._keys, node.keys, strict=True)}
+        self._columns = {name: plain_column(key) for name, key in zip(self._over.key_names, node.keys, strict=True)}
         added = {name for name, _ in node.functions}
         self._passed = {column: name for name, column in self._columns.items() if column not in added}
 
@@ -47,7 +44,7 @@ class ViewOver(ViewOperator):
         if not len(changes):
             return united([], self.schema)
         batches = changes.combine_chunks().to_batches()
-        after = self._inputs("after", Keys(pa.Table.from_batches(map(self._keyed, batches))) if self._keys else None)
+        after = self._inputs("after", Keys(pa.Table.from_batches(map(self._keyed, batches))) if self._columns else None)
         earlier, _ = copies(united([weighted(after, 1), negated(changes)], before.schema))
         rows = [weighted(self._over.rows_of(inputs), weight) for inputs, weight in ((after, 1), (earlier, -1))]
         return united(rows, self.schema)
@@ -63,4 +60,4 @@ class ViewOver(ViewOperator):
 
     def _keyed(self, rows: pa.RecordBatch) -> pa.RecordBatch:
         """Return the keys of rows."""
-        return pa.record_batch({name: key_values(key, rows) for name, key in self._keys.items()})
+        return pa.record_batch(self._over.key_columns(rows), list(self._over.key_names))

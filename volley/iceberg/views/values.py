@@ -61,6 +61,8 @@ def check_query(query: nodes.Node) -> None:
             _check_aggregate(node)
         elif isinstance(node, nodes.Join):
             _check_join(node)
+        elif isinstance(node, keyed_nodes.Over) and node.ordering.ttl is not None:
+            raise PlanError(f"a view can't have {node.label()}: it has all rows", hint="leave ttl out")
         elif not isinstance(node, _STEPS):
             raise PlanError(f"a view can't have the step {node.label()}", hint="do it in a job that writes a table")
 
