@@ -224,12 +224,13 @@ def test_sets_of_streams_are_not_cut(tmp_path: Path) -> None:
         Environment().sql("select id from a intersect select id from b", ttl="1d", a=a, b=b)
 
 
-def test_a_left_join_takes_no_more_than_the_bound(tmp_path: Path) -> None:
+@pytest.mark.parametrize("side", ["left", "right", "full"])
+def test_an_outer_join_takes_no_more_than_the_bound(side: str, tmp_path: Path) -> None:
     draw = random.Random(0)
     a, b = (Environment().from_source(stream(draw, random_rows(draw), tmp_path / name)) for name in "ab")
     for condition in ("b.at < a.at + interval '5' second", "b.at between a.at and a.at and a.price > b.price"):
-        query = f"select a.id as i, b.price as p from a left join b on a.id = b.id and b.at >= a.at and {condition}"
-        with pytest.raises(ExpressionError, match="a left join of streams with another condition"):
+        query = f"select a.id as i, b.price as p from a {side} join b on a.id = b.id and b.at >= a.at and {condition}"
+        with pytest.raises(ExpressionError, match=f"a {side} join of streams with another condition"):
             Environment().sql(query, a=a, b=b)
 
 

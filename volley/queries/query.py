@@ -215,7 +215,7 @@ class _Translator:
             if self.tables.is_endless(relation.stream):
                 tree = next(iter([*condition.left, *condition.both]), join)
                 hint = "beside equalities and a bound of time, it can have conditions on the right table alone"
-                raise Mistake(f"a {'full' if full else 'left'} join of streams with another condition", tree, hint)
+                raise Mistake(f"a {_kind(join)[0].lower()} join of streams with another condition", tree, hint)
         return outer_join(self._joiner, self._types, left, right, condition, join, full)
 
     def _where(self, relation: Relation, tree: exp.Expression, named: Named) -> Relation:
