@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 __all__ = ["AUCTIONS", "BEGIN", "CYCLE", "FIRST_ID", "MICROSECONDS", "bid_ids", "events", "side_input", "write"]
 
 CYCLE, AUCTIONS = 50, 3
-"""Of so many events, the first is a person, and so many that follow are auctions; the others are bids."""
+"""Of 50 events the first is a person, the next 3 are auctions, and the others are bids."""
 FIRST_ID = 1_000
 BEGIN, MICROSECONDS = 1_700_000_000_000_000, 100
 """The time of the first event since 1970, and from one event to the next, if it is not said."""

@@ -399,7 +399,7 @@ def test_five_minutes_of_two_seconds_in_other_clouds(
 def test_files_of_a_plan_are_read_by_its_own_credentials(
     request: pytest.FixtureRequest, rest_fixture_1_12: RestFixture, place: str
 ) -> None:
-    """Those who read get none with the table; those of the plan have ended when a task begins."""
+    """The table comes without credentials, and the plan's have ended when a task begins."""
     cloud: Cloud = request.getfixturevalue(place)
     table = f"t{uuid.uuid4().hex}"
     with FaultProxy(rest_fixture_1_12.uri) as catalog:

@@ -163,7 +163,7 @@ def test_rows_of_deleted_keys_are_gone(planned: Planned, columns: list[str]) -> 
     files = FilesOf(planned.past.ref.load())
     keys = [{"city": "b", "id": 3, "day": row(3)["day"]}, {"city": None, "id": 4, "day": None}]
     files.commit(deletes=[files.keys(columns, keys, files.data([row(0)]))])
-    # What comes after a delete stays.
+    # Rows that are written after a delete stay.
     planned.epoch(1, row(6, "b"), row(3, None))
     left = {"city": [0, 1, 2, 3, 3, 6], "id": [0, 1, 2, 3, 5, 6]}[columns[0]]
     assert [each["id"] for each in planned.by_server(columns=["id"])] == left
