@@ -1,4 +1,4 @@
-"""What operators with one input share whose keys are expressions of its rows."""
+"""The base of operators with one input, whose keys are expressions of its rows."""
 
 from __future__ import annotations
 

@@ -91,7 +91,7 @@ class StreamJoiner(Operator):
         rows = decode_rows(batch.select([name[1:] for name in schema.names if name[0] == _COLUMN]))
         unmatched = [pa.repeat(pa.scalar(False), len(times))] if _MATCHED in schema.names else []
         states = pa.Table.from_arrays([times, *unmatched, *rows.columns], schema=schema)
-        if self._is_kept(input) or (input == _LEFT and self._join.how == "anti"):
+        if self._comes_alone(input):
             return states
         # A row with a null key matches none, and does not come out.
         return states.filter(pa.array(are_valid(rows.select([name[1:] for name in self._keys(input)]).columns)))
@@ -106,8 +106,8 @@ class StreamJoiner(Operator):
         of_left = self._matches(_LEFT, left, right, waited_right)
         of_right = self._matches(_RIGHT, right.slice(0, waited_right), left, waited_left)
         left_is_over, right_is_over = self._is_over(_LEFT, left, watermark), self._is_over(_RIGHT, right, watermark)
-        left, is_matched = self._with_matched(_LEFT, left, np.flatnonzero(of_left.counts), of_right.others())
-        right, has_left = self._with_matched(_RIGHT, right, np.flatnonzero(of_right.counts), of_left.others())
+        left, is_matched = self._with_matched(_LEFT, left, of_left, of_right)
+        right, has_left = self._with_matched(_RIGHT, right, of_right, of_left)
         alone = is_matched if self._join.how == "semi" else left_is_over & ~is_matched
         # What comes out alone does so once.
         left_waits = ~left_is_over & ~is_matched if self._join.is_filter else ~left_is_over
@@ -118,16 +118,23 @@ class StreamJoiner(Operator):
 
     def closing(self, latest: int) -> int | None:
         # Other rows come out as soon as they match: none waits for the end.
-        if not self._join.waits_for_none:
-            return None
-        waiting = [_RIGHT] if self._join.how == "right" else [_LEFT, _RIGHT] if self._join.keeps_right else [_LEFT]
-        return min(latest + max(self._spans[input][1] for input in waiting) + 1, _LAST)
+        spans = [self._spans[input][1] for input in (_LEFT, _RIGHT) if self._comes_alone(input)]
+        return min(latest + max(spans) + 1, _LAST) if spans else None
 
-    def _with_matched(self, input: int, rows: pa.RecordBatch, *matching: Indices) -> tuple[pa.RecordBatch, Bools]:
-        """Return the rows of an input with those noted that have had a match, and which these are."""
+    def _with_matched(
+        self, input: int, rows: pa.RecordBatch, own: _Matches, others: _Matches
+    ) -> tuple[pa.RecordBatch, Bools]:
+        """Return the rows of an input with those noted that have had a match, and which these are, if that matters.
+
+        Args:
+            own: The matches of its rows.
+            others: Those of the other side's rows.
+        """
         is_matched = np.zeros(len(rows), bool)
-        for numbers in matching:
-            is_matched[numbers] = True
+        if not self._is_kept(input) and not (input == _LEFT and self._join.is_filter):
+            return rows, is_matched
+        is_matched[np.flatnonzero(own.counts)] = True
+        is_matched[others.others()] = True
         if not self._is_kept(input):
             return rows, is_matched
         is_matched |= rows.column(_MATCHED).to_numpy(zero_copy_only=False)
@@ -186,6 +193,10 @@ class StreamJoiner(Operator):
     @property
     def _join(self) -> StreamJoin:
         return self.node.join
+
+    def _comes_alone(self, input: int) -> bool:
+        """Return True if rows of an input come out because none that matches can come any more."""
+        return self._is_kept(input) or (input == _LEFT and self._join.how == "anti")
 
     def _is_kept(self, input: int) -> bool:
         """Return True if rows of an input that match none come out beside pairs."""

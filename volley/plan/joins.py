@@ -144,11 +144,6 @@ class StreamJoin(KeyJoin):
         """True if rows of the stream come out alone, each at most once."""
         return self.how in FILTERS
 
-    @property
-    def waits_for_none(self) -> bool:
-        """True if rows come out because none that matches can come any more."""
-        return self.keeps_left or self.keeps_right or self.how == "anti"
-
     def __str__(self) -> str:
         left, right = self.times
         spans = f"{seconds_text(self.before)} before to {seconds_text(self.after)} after"

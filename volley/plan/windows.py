@@ -12,17 +12,8 @@ from volley.errors import ConfigError, brief
 
 __all__ = [
     *("Calendar", "CalendarUnit", "Cumulative", "Emission", "LateRows", "Retention", "Session", "Spans", "Timing"),
-    *(
-        "Window",
-        "Windowing",
-        "calendar",
-        "cumulative",
-        "microseconds",
-        "seconds_text",
-        "session",
-        "sliding",
-        "tumbling",
-    ),
+    *("Window", "Windowing", "calendar", "cumulative", "microseconds", "seconds_text"),
+    *("session", "sliding", "tumbling"),
 ]
 
 _MOST_WINDOWS = 100_000
